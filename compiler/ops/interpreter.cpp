@@ -10,113 +10,15 @@
 #include "llvm/ADT/StringRef.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace zerocc {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor bytes are little-endian");
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using HostTensors = std::vector<HostTensor>;
-
-// ---------------------------------------------------------------------------------------------------------------
-// Rounding and bytes
-
-/// The nearest (ties to even) number with `mantissaBits` bits behind the leading one and exponents in
-/// [minExponent, maxExponent]; smaller ones are subnormal, larger ones infinite.
-double roundToFormat(double v, int mantissaBits, int minExponent, int maxExponent) {
-  if (v == 0 || !std::isfinite(v))
-    return v;
-  int exponent = std::max(std::ilogb(v), minExponent);
-  double rounded =
-      std::ldexp(std::nearbyint(std::ldexp(v, mantissaBits - exponent)), exponent - mantissaBits);
-  return std::ilogb(rounded) > maxExponent ? std::copysign(kInfinity, v) : rounded;
-}
-
-double roundToDType(double v, DType dtype) {
-  switch (dtype) {
-  case DType::f32:
-    return static_cast<float>(v);
-  case DType::f16:
-    return roundToFormat(v, 10, -14, 15);
-  case DType::bf16:
-    return roundToFormat(v, 7, -126, 127);
-  default:
-    return v;
-  }
-}
-
-uint16_t bf16Bits(double v) {
-  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(roundToDType(v, DType::bf16)));
-  return static_cast<uint16_t>(bits >> 16) | (std::isnan(v) ? 0x40 : 0);
-}
-
-double bf16Value(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-uint16_t f16Bits(double v) {
-  uint16_t sign = std::signbit(v) ? 0x8000 : 0;
-  if (std::isnan(v))
-    return sign | 0x7e00;
-  v = std::fabs(roundToDType(v, DType::f16));
-  if (std::isinf(v))
-    return sign | 0x7c00;
-  if (v < std::ldexp(1.0, -14)) // subnormal: multiples of 2^-24
-    return sign | static_cast<uint16_t>(std::ldexp(v, 24));
-  int exponent = std::ilogb(v);
-  auto mantissa = static_cast<uint16_t>(std::ldexp(v, 10 - exponent)); // 1024 … 2047
-  return sign | static_cast<uint16_t>(((exponent + 15) << 10) + (mantissa - 1024));
-}
-
-double f16Value(uint16_t bits) {
-  int exponent = (bits >> 10) & 31;
-  int mantissa = bits & 1023;
-  double magnitude = exponent == 31  ? (mantissa ? kNan : kInfinity)
-                     : exponent == 0 ? std::ldexp(mantissa, -24)
-                                     : std::ldexp(1024 + mantissa, exponent - 25);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-
-/// Two's complement; booleans are 0 or 1.
-int64_t wrapToDType(int64_t v, DType dtype) {
-  switch (dtype) {
-  case DType::i32:
-    return static_cast<int32_t>(v);
-  case DType::i8:
-    return static_cast<int8_t>(v);
-  case DType::u8:
-    return static_cast<uint8_t>(v);
-  case DType::boolean:
-    return v != 0;
-  default:
-    return v;
-  }
-}
-
-/// `Stored` in the bytes, `Lane` in the tensor.
-template <typename Stored, typename Lane>
-void unpack(llvm::StringRef bytes, std::vector<Lane> &lanes, Lane (*convert)(Stored)) {
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Stored stored;
-    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
-    lanes[i] = convert(stored);
-  }
-}
-
-template <typename Stored, typename Lane>
-void pack(const std::vector<Lane> &lanes, std::string &bytes, Stored (*convert)(Lane)) {
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Stored stored = convert(lanes[i]);
-    std::memcpy(bytes.data() + i * sizeof(Stored), &stored, sizeof(Stored));
-  }
-}
-
-template <typename To, typename From> To convertTo(From v) { return static_cast<To>(v); }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Access
@@ -131,16 +33,6 @@ template <typename T> const std::vector<T> &lanes(const HostTensor &tensor) {
   return lanes<T>(const_cast<HostTensor &>(tensor));
 }
 
-HostTensor zeros(const TensorType &type) {
-  HostTensor out;
-  out.type = type;
-  if (isFloat(type.dtype))
-    out.reals.assign(type.elements(), 0);
-  else
-    out.integers.assign(type.elements(), 0);
-  return out;
-}
-
 /// One node with its operands' values.
 struct Call {
   const Node &node;
@@ -148,7 +40,7 @@ struct Call {
 
   const HostTensor &in(int i) const { return *inputs[i]; }
   const TensorType &resultType(int i = 0) const { return node.results[i]->type; }
-  HostTensor result(int i = 0) const { return zeros(resultType(i)); }
+  HostTensor result(int i = 0) const { return HostTensor::zeros(resultType(i)); }
   const Attributes &attributes() const { return node.attributes; }
 };
 
@@ -202,6 +94,19 @@ struct Rows {
       count *= type.dims[i];
   }
 };
+
+// Integer arithmetic goes through unsigned numbers, where overflow is defined.
+double plus(double a, double b) { return a + b; }
+int64_t plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+int64_t minus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+double times(double a, double b) { return a * b; }
+int64_t times(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
 
 // ---------------------------------------------------------------------------------------------------------------
 // Views and movement
@@ -388,8 +293,8 @@ Expected<HostTensor> evaluateScatterAdd(const Call &call) {
     for (int64_t o = 0; o < extents.outer; ++o)
       for (int64_t index : indices) {
         auto to = lanes<T>(out).begin() + (o * extents.size + index) * extents.inner;
-        for (int64_t i = 0; i < extents.inner; ++i)
-          *to++ += *from++;
+        for (int64_t i = 0; i < extents.inner; ++i, ++to, ++from)
+          *to = plus(*to, *from);
       }
   });
   return out;
@@ -466,24 +371,13 @@ Expected<HostTensor> evaluateRealUnary(const Call &call) {
   }
 }
 
-/// Wrapping arithmetic goes through unsigned numbers, where overflow is defined.
-int64_t wrappingMul(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-}
-int64_t wrappingAdd(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
-int64_t wrappingSub(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-}
-
 Expected<HostTensor> evaluateIntegerUnary(const Call &call) {
   auto map = [&](auto f) { return mapUnary<int64_t, int64_t>(call, f); };
   switch (call.node.op) {
   case OpKind::Neg: // -x
-    return map([](int64_t x) { return wrappingSub(0, x); });
+    return map([](int64_t x) { return minus(0, x); });
   case OpKind::Abs: // |x|
-    return map([](int64_t x) { return x < 0 ? wrappingSub(0, x) : x; });
+    return map([](int64_t x) { return x < 0 ? minus(0, x) : x; });
   case OpKind::Sign: // -1, 0, 1
     return map([](int64_t x) { return int64_t((x > 0) - (x < 0)); });
   case OpKind::Relu: // max(x, 0)
@@ -537,9 +431,9 @@ Expected<HostTensor> evaluateRealBinary(const Call &call) {
 /// a^b for b ≥ 0 by squaring, wrapping.
 int64_t integerPower(int64_t a, int64_t b) {
   int64_t power = 1;
-  for (; b > 0; b >>= 1, a = wrappingMul(a, a))
+  for (; b > 0; b >>= 1, a = times(a, a))
     if (b & 1)
-      power = wrappingMul(power, a);
+      power = times(power, a);
   return power;
 }
 
@@ -550,15 +444,15 @@ Expected<HostTensor> evaluateIntegerBinary(const Call &call) {
   switch (call.node.op) {
   case OpKind::Add: // a + b
   case OpKind::Accumulate:
-    return map(wrappingAdd);
+    return map([](int64_t a, int64_t b) { return plus(a, b); });
   case OpKind::Sub: // a - b
-    return map(wrappingSub);
+    return map(minus);
   case OpKind::Mul: // a b
-    return map(wrappingMul);
+    return map([](int64_t a, int64_t b) { return times(a, b); });
   case OpKind::Div: // a / b, truncated
     if (anyZero(call.in(1).integers))
       return Error("integer division by zero");
-    return map([](int64_t a, int64_t b) { return b == -1 ? wrappingSub(0, a) : a / b; });
+    return map([](int64_t a, int64_t b) { return b == -1 ? minus(0, a) : a / b; });
   case OpKind::Mod: // a - b ⌊a / b⌋: the sign of b
     if (anyZero(call.in(1).integers))
       return Error("integer modulo by zero");
@@ -648,12 +542,7 @@ HostTensor evaluateReduce(const Call &call) {
           y[at] = x[i];
       });
     } else {
-      walk(dims, strides, 0, [&](int64_t i, int64_t at) {
-        if constexpr (std::is_same_v<T, double>)
-          y[at] += x[i];
-        else
-          y[at] = wrappingAdd(y[at], x[i]);
-      });
+      walk(dims, strides, 0, [&](int64_t i, int64_t at) { y[at] = plus(y[at], x[i]); });
     }
   });
   return out;
@@ -691,7 +580,7 @@ HostTensor evaluateMatMul(const Call &call) {
           T factor = left[row * k + inner];
           const T *from = right.data() + inner * n;
           for (int64_t column = 0; column < n; ++column)
-            to[row * n + column] += factor * from[column];
+            to[row * n + column] = plus(to[row * n + column], times(factor, from[column]));
         }
     }
   });
@@ -1012,91 +901,6 @@ std::string describe(const Node &node) {
 }
 
 } // namespace
-
-HostTensor HostTensor::real(TensorType type, std::vector<double> values) {
-  assert(isFloat(type.dtype) && static_cast<int64_t>(values.size()) == type.elements() &&
-         "values do not fit type");
-  HostTensor out;
-  out.type = std::move(type);
-  out.reals = std::move(values);
-  return out;
-}
-
-HostTensor HostTensor::integer(TensorType type, std::vector<int64_t> values) {
-  assert(!isFloat(type.dtype) && static_cast<int64_t>(values.size()) == type.elements() &&
-         "values do not fit type");
-  HostTensor out;
-  out.type = std::move(type);
-  out.integers = std::move(values);
-  return out;
-}
-
-HostTensor HostTensor::fromBytes(TensorType type, llvm::StringRef bytes) {
-  assert(static_cast<int64_t>(bytes.size()) == type.bytes() && "bytes do not fit type");
-  HostTensor out = zeros(type);
-  switch (type.dtype) {
-  case DType::f64:
-    unpack<double, double>(bytes, out.reals, convertTo<double, double>);
-    break;
-  case DType::f32:
-    unpack<float, double>(bytes, out.reals, convertTo<double, float>);
-    break;
-  case DType::f16:
-    unpack<uint16_t, double>(bytes, out.reals, f16Value);
-    break;
-  case DType::bf16:
-    unpack<uint16_t, double>(bytes, out.reals, bf16Value);
-    break;
-  case DType::i64:
-    unpack<int64_t, int64_t>(bytes, out.integers, convertTo<int64_t, int64_t>);
-    break;
-  case DType::i32:
-    unpack<int32_t, int64_t>(bytes, out.integers, convertTo<int64_t, int32_t>);
-    break;
-  case DType::i8:
-    unpack<int8_t, int64_t>(bytes, out.integers, convertTo<int64_t, int8_t>);
-    break;
-  case DType::u8:
-    unpack<uint8_t, int64_t>(bytes, out.integers, convertTo<int64_t, uint8_t>);
-    break;
-  case DType::boolean:
-    unpack<uint8_t, int64_t>(bytes, out.integers, [](uint8_t v) { return int64_t(v != 0); });
-    break;
-  }
-  return out;
-}
-
-std::string HostTensor::toBytes() const {
-  std::string bytes(type.bytes(), '\0');
-  switch (type.dtype) {
-  case DType::f64:
-    pack<double, double>(reals, bytes, convertTo<double, double>);
-    break;
-  case DType::f32:
-    pack<float, double>(reals, bytes, convertTo<float, double>);
-    break;
-  case DType::f16:
-    pack<uint16_t, double>(reals, bytes, f16Bits);
-    break;
-  case DType::bf16:
-    pack<uint16_t, double>(reals, bytes, bf16Bits);
-    break;
-  case DType::i64:
-    pack<int64_t, int64_t>(integers, bytes, convertTo<int64_t, int64_t>);
-    break;
-  case DType::i32:
-    pack<int32_t, int64_t>(integers, bytes, convertTo<int32_t, int64_t>);
-    break;
-  case DType::i8:
-  case DType::u8:
-    pack<uint8_t, int64_t>(integers, bytes, convertTo<uint8_t, int64_t>);
-    break;
-  case DType::boolean:
-    pack<uint8_t, int64_t>(integers, bytes, [](int64_t v) { return uint8_t(v != 0); });
-    break;
-  }
-  return bytes;
-}
 
 Expected<std::vector<HostTensor>> interpretNode(const Node &node, llvm::ArrayRef<const HostTensor *> inputs,
                                                 const InterpretOptions &options) {

@@ -12,6 +12,7 @@ struct HostTensor {
   std::vector<double> reals;     // isFloat(type.dtype)
   std::vector<int64_t> integers; // otherwise; booleans are 0/1
 
+  static HostTensor zeros(const TensorType &type);
   static HostTensor real(TensorType type, std::vector<double> values);
   static HostTensor integer(TensorType type, std::vector<int64_t> values);
   /// From and to little-endian row-major bytes of type.dtype (f16/bf16 rounded to nearest even).
@@ -19,6 +20,11 @@ struct HostTensor {
   std::string toBytes() const;
   double at(int64_t i) const { return isFloat(type.dtype) ? reals[i] : static_cast<double>(integers[i]); }
 };
+
+/// The nearest number of a float dtype, ties to even; f64 and other dtypes unchanged.
+double roundToDType(double v, DType dtype);
+/// Two's complement of an integer dtype; booleans are 0 or 1.
+int64_t wrapToDType(int64_t v, DType dtype);
 
 /// Options of the plain interpreter.
 struct InterpretOptions {
