@@ -1,18 +1,19 @@
 // Offsets by a portfolio of greedy orders.
 //
-// Each run takes the buffers in one order and puts each one into a gap between the buffers placed before that are
-// alive at the same time: into the lowest gap, or into the tightest one ("best"). No order is good everywhere: size
-// and area win on training steps, contention on tight sets, start and end on chains; so all are tried, and the
-// smallest result is kept. Reaching the bound (most bytes alive at one time) proves a result optimal and ends the
-// search. What is not tried: moving a placed buffer, and exact search.
+// Each run takes the buffers in one order and puts each one into a gap between the buffers placed before that
+// are alive at the same time: into the lowest gap, or into the tightest one ("best"). No order is good
+// everywhere: size and area win on training steps, contention on tight sets, start and end on chains; so all
+// are tried, and the smallest result is kept. Reaching the bound (most bytes alive at one time) proves a
+// result optimal and ends the search. What is not tried: moving a placed buffer, and exact search.
 //
-// The question "which bytes are taken during [l, r)" must not walk all placed buffers: a step has 10^4 of them and
-// the portfolio asks 20 times per buffer. Times are first reduced to the ranks of the distinct starts (two lifetimes
-// meet only if they meet at a start). Over these a segment tree keeps two sets of taken byte intervals per tree
-// node: `own`, of the buffers whose lifetime was split to exactly this node, and `under`, of all buffers in the
-// subtree. A lifetime is O(log n) tree nodes; the bytes taken during it are the `under` of these and the `own` of
-// their ancestors. Touching intervals are merged, so that the sets stay short where the packing is dense, which is
-// where it matters. A run costs O(n log^2 n) plus the gaps looked at.
+// The question "which bytes are taken during [l, r)" must not walk all placed buffers: a step has 10^4 of
+// them and the portfolio asks 20 times per buffer. Times are first reduced to the ranks of the distinct
+// starts (two lifetimes meet only if they meet at a start). Over these a segment tree keeps two sets of taken
+// byte intervals per tree node: `own`, of the buffers whose lifetime was split to exactly this node, and
+// `under`, of all buffers in the subtree. A lifetime is O(log n) tree nodes; the bytes taken during it are
+// the `under` of these and the `own` of their ancestors. Touching intervals are merged, so that the sets stay
+// short where the packing is dense, which is where it matters. A run costs O(n log^2 n) plus the gaps looked
+// at.
 #include "passes/packing.h"
 
 #include <algorithm>
@@ -111,8 +112,8 @@ private:
     forEachPart(lower, upper, [&](int part) { addSet(under_[part]); });
     int left = (lower + leaves_) / 2, right = (upper - 1 + leaves_) / 2;
     for (; left >= 1; left /= 2, right /= 2) {
-      // An ancestor of the first time that lies inside the lifetime is covered by `under` of a part; its own set
-      // again does no harm.
+      // An ancestor of the first time that lies inside the lifetime is covered by `under` of a part; its own
+      // set again does no harm.
       addSet(own_[left]);
       if (right != left)
         addSet(own_[right]);
@@ -178,18 +179,50 @@ struct Order {
 };
 
 constexpr Order kOrders[] = {
-    {"size", [](const Traits &t) { return Key{t.size, t.length, 0}; }},
-    {"area", [](const Traits &t) { return Key{__int128(t.size) * t.length, t.size, 0}; }},
-    {"contention-size", [](const Traits &t) { return Key{t.contention, t.size, t.length}; }},
-    {"contention-length", [](const Traits &t) { return Key{t.contention, t.length, t.size}; }},
+    {"size",
+     [](const Traits &t) {
+       return Key{t.size, t.length, 0};
+     }},
+    {"area",
+     [](const Traits &t) {
+       return Key{__int128(t.size) * t.length, t.size, 0};
+     }},
+    {"contention-size",
+     [](const Traits &t) {
+       return Key{t.contention, t.size, t.length};
+     }},
+    {"contention-length",
+     [](const Traits &t) {
+       return Key{t.contention, t.length, t.size};
+     }},
     {"contention-area",
-     [](const Traits &t) { return Key{t.contention, __int128(t.size) * t.length, 0}; }},
-    {"length", [](const Traits &t) { return Key{t.length, t.size, 0}; }},
-    {"degree", [](const Traits &t) { return Key{t.degree, t.size, 0}; }},
-    {"start", [](const Traits &t) { return Key{-t.lower, t.size, t.length}; }},
-    {"end", [](const Traits &t) { return Key{t.upper, t.size, t.length}; }},
-    {"size-start", [](const Traits &t) { return Key{t.size, -t.lower, 0}; }},
-    {"length-area", [](const Traits &t) { return Key{t.length, __int128(t.size) * t.length, t.contention}; }},
+     [](const Traits &t) {
+       return Key{t.contention, __int128(t.size) * t.length, 0};
+     }},
+    {"length",
+     [](const Traits &t) {
+       return Key{t.length, t.size, 0};
+     }},
+    {"degree",
+     [](const Traits &t) {
+       return Key{t.degree, t.size, 0};
+     }},
+    {"start",
+     [](const Traits &t) {
+       return Key{-t.lower, t.size, t.length};
+     }},
+    {"end",
+     [](const Traits &t) {
+       return Key{t.upper, t.size, t.length};
+     }},
+    {"size-start",
+     [](const Traits &t) {
+       return Key{t.size, -t.lower, 0};
+     }},
+    {"length-area",
+     [](const Traits &t) {
+       return Key{t.length, __int128(t.size) * t.length, t.contention};
+     }},
 };
 constexpr int kQuickOrders = 3;
 

@@ -23,9 +23,9 @@ struct Packing {
 /// quick: the three orders that win most often. full: all of them.
 enum class PackEffort : uint8_t { quick, full };
 
-/// Gives every buffer an offset so that buffers alive at the same time share no byte. Sizes count rounded up to the
-/// alignment. Tries greedy orders and keeps the smallest result; stops at the first that reaches the lower bound.
-/// Deterministic. Buffers of no bytes or no lifetime lie at offset 0.
+/// Gives every buffer an offset so that buffers alive at the same time share no byte. Sizes count rounded up
+/// to the alignment. Tries greedy orders and keeps the smallest result; stops at the first that reaches the
+/// lower bound. Deterministic. Buffers of no bytes or no lifetime lie at offset 0.
 Packing pack(const std::vector<PackBuffer> &buffers, PackEffort effort = PackEffort::full);
 
 } // namespace zerocc

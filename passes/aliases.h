@@ -1,0 +1,35 @@
+#pragma once
+
+#include "compiler/ir/module.h"
+
+namespace zerocc {
+
+/// Which bytes a value is: `bytes` bytes, `offset` behind the start of `root`, which aliases nothing.
+struct ByteRange {
+  const Value *root = nullptr;
+  int64_t offset = 0, bytes = 0;
+};
+
+/// The value whose bytes `value` is or is part of, by its place or by the op table; null for a root.
+const Value *aliasedValue(const Value *value);
+
+/// Finds roots; remembers them, so that chains of aliases cost nothing extra when asked in list order.
+/// Where an alias is an unknown part of its base (a strided view, the rank's own slot), it counts as all of
+/// it.
+class AliasMap {
+public:
+  ByteRange rangeOf(const Value *value);
+  const Value *rootOf(const Value *value) { return rangeOf(value).root; }
+
+private:
+  llvm::DenseMap<const Value *, ByteRange> known_;
+};
+
+/// True for the ops that begin asynchronous work, which a fetch.wait or reduce.wait joins.
+bool isAsyncStart(OpKind op);
+/// True for fetch.wait and reduce.wait.
+bool isAsyncWait(OpKind op);
+/// True for nodes that name bytes and touch none of them: views, `buffer`, `release`.
+bool touchesNothing(const Node &node);
+
+} // namespace zerocc
