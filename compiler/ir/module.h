@@ -220,6 +220,8 @@ public:
   Value *addConstant(std::string name, TensorType type, DataSource source);
   /// Inline constant from host values; f32 and i64 scalars are what passes need most.
   Value *scalarF32(float v);
+  /// The inline scalar constant of that dtype and value (rounded to the dtype); one per pair, made when missing.
+  Value *scalar(DType dtype, double v);
   Value *addParameter(std::string name, TensorType type, DataSource source);
   Value *addStorage(std::string name, TensorType type, Region region);
   /// The module-level value of that name, or null.
@@ -253,7 +255,7 @@ std::string print(const TensorType &type);
 /// computes them. Lists all findings.
 Status checkModule(const Module &module);
 
-/// How often each value is used, and by whom, in one graph.
+/// How often each value is used, and by whom, in one graph. A node that reads a value twice is listed twice.
 class Uses {
 public:
   explicit Uses(const Graph &graph);

@@ -17,4 +17,9 @@ namespace zerocc {
   int64_t workspace(const Node &node);
 #include "compiler/ops/core_ops.def"
 
+/// Bounds that hold for every type: rank at most kMaxTensorRank (a kernel's view has no more), no negative dim, and
+/// less than 2^60 bytes, so that sizes can be added without overflow.
+constexpr int64_t kMaxTensorRank = 8;
+Status checkType(const TensorType &type);
+
 } // namespace zerocc

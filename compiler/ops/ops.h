@@ -26,6 +26,7 @@ public:
   Node *make(OpKind op, llvm::ArrayRef<Value *> inputs, Attributes attributes = {}, int bucket = -1);
   Expected<Node *> tryMake(OpKind op, llvm::ArrayRef<Value *> inputs, Attributes attributes = {});
 
+  // Views, casts and reductions that change nothing return their operand and make no node.
   // views
   Value *reshape(Value *x, llvm::ArrayRef<int64_t> dims);
   Value *transpose(Value *x, llvm::ArrayRef<int64_t> permutation);
