@@ -19,7 +19,7 @@
 
 #include "passes/autodiff.h"
 
-#include "compiler/ops/ops.h"
+#include "compiler/ops/interpreter.h"
 #include "passes/dead_code.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -94,7 +94,7 @@ class Autodiff {
 public:
   Autodiff(Module &module, Graph &graph) : module_(module), graph_(graph), builder_(module, graph) {}
 
-  Status run(Value *loss, double seed) {
+  Status run(Value *loss, Value *seed) {
     const int64_t forwardNodes = static_cast<int64_t>(graph_.nodes.size());
     markDependent();
     for (const Node *node : graph_.nodes)
@@ -102,7 +102,7 @@ public:
         firstReader_.try_emplace(input, node);
 
     if (dependent_.contains(loss))
-      gradients_[loss] = module_.scalar(loss->type.dtype, seed);
+      gradients_[loss] = seed;
     for (int64_t i = forwardNodes - 1; i >= 0; --i) {
       const Node &node = *graph_.nodes[i];
       builder_.location = node.location + "~";
@@ -216,6 +216,15 @@ private:
   std::vector<Diagnostic> findings_;
 };
 
+/// A constant of its own, so that a later pass can put loss scaling in its place.
+Value *addSeed(Module &module, const TensorType &type, double seed) {
+  std::string name = "gradient_seed";
+  while (module.global(name))
+    name += "~";
+  return module.addConstant(name, type,
+                            {DataSource::Kind::inlineBytes, HostTensor::real(type, {seed}).toBytes(), ""});
+}
+
 Value *resultNamed(const Graph &graph, llvm::StringRef wanted) {
   for (const auto &[name, value] : graph.results)
     if (name == wanted)
@@ -232,14 +241,15 @@ Expected<PassReport> autodiff(Module &module, const Decisions &) {
   const double staticCount = module.facts.getFloat("static_count");
   assert(loss && count && staticCount > 0 && "autodiff needs what attach_loss leaves");
 
+  graph->results = {{"loss", loss}, {"count", count}};
+  removeDeadNodes(*graph);
   const int64_t forwardNodes = static_cast<int64_t>(graph->nodes.size());
   Autodiff differentiation(module, *graph);
-  ZEROCC_TRY(differentiation.run(loss, 1 / staticCount));
+  ZEROCC_TRY(differentiation.run(loss, addSeed(module, loss->type, 1 / staticCount)));
 
   PassReport report;
   report.changed = true;
   graph->name = "micro_step";
-  graph->results = {{"loss", loss}, {"count", count}};
   for (Parameter &parameter : module.parameters) {
     if (!parameter.trainable)
       continue;

@@ -9,8 +9,9 @@ namespace zerocc {
 /// Before: graph `forward` yields `loss` (f64[], a sum) and `count`; fact `static_count` holds the labels of one
 ///         micro-batch.
 /// After:  the graph is called `micro_step` and yields `loss`, `count` and `grad:NAME` (of the parameter's type) for
-///         every trainable parameter; parameters the loss does not reach are frozen and listed in the notes. Backward
-///         nodes carry the location of their forward node and "~"; none is left that nobody reads.
+///         every trainable parameter. The seed of the backward is the constant `gradient_seed`, 1 / static_count.
+///         Parameters the loss does not reach are frozen and listed in the notes. Backward nodes carry the location
+///         of their forward node and "~"; none is left that nobody reads.
 /// Here:   after attach_loss; after eval is cloned. What follows sees forward and backward as one graph.
 ///
 ///     %y = matmul %x, @w      becomes      %y  = matmul %x, @w
