@@ -1,0 +1,31 @@
+#pragma once
+
+#include "compiler/support/expected.h"
+
+#include "runtime/plan/plan.pb.h"
+
+#include <string>
+
+namespace zerocc {
+
+/// Raised with every change of plan.proto.
+constexpr uint32_t kPlanVersion = 1;
+
+/// Reads a plan file: 8 bytes of magic, 16 bytes of XXH3-128 of the rest, the protobuf message.
+/// Refuses what is not a plan, what is damaged, what another version wrote, what is absurdly large. The
+/// content is not judged here: see verify.h.
+Expected<plan::Plan> loadPlan(const std::string &path);
+
+/// Writes a plan file beside `path` and renames it, so that `path` is never half a plan. Equal plans give
+/// equal bytes.
+Status savePlan(const plan::Plan &plan, const std::string &path);
+
+/// The same two without a file. `name` stands in messages.
+std::string encodePlan(const plan::Plan &plan);
+Expected<plan::Plan> decodePlan(const std::string &bytes, const std::string &name);
+
+/// XXH3-128, in hex, of everything but run-time defaults and provenance: ranks with equal fingerprints do the
+/// same.
+std::string planFingerprint(const plan::Plan &plan);
+
+} // namespace zerocc
