@@ -80,8 +80,7 @@ private:
 
   void printParameter(const Parameter &parameter) {
     std::string text = "param " + typed(*parameter.value) + sourceSuffix(parameter.source, parameter.value->type, "");
-    if (parameter.group != "decay")
-      text += " group=" + word(parameter.group);
+    text += " group=" + word(parameter.group);
     text += parameter.trainable ? "" : " frozen";
     text += parameter.tiedNote ? " tied" : "";
     if (parameter.bucket >= 0)
