@@ -1,0 +1,331 @@
+#include "compiler/onnx/loader.h"
+
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/MathExtras.h"
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "onnx/defs/parser.h"
+
+#include <exception>
+
+namespace zerocc {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t(64) << 20;
+constexpr int kMaxTextNesting = 64;
+
+/// How an element is stored in the typed fields of TensorProto.
+enum class TypedField { floats, doubles, int32s, int64s };
+
+TypedField typedFieldOf(DType dtype) {
+  switch (dtype) {
+  case DType::f32:
+    return TypedField::floats;
+  case DType::f64:
+    return TypedField::doubles;
+  case DType::i64:
+    return TypedField::int64s;
+  default:
+    return TypedField::int32s;
+  }
+}
+
+int64_t typedElements(const onnx::TensorProto &tensor, TypedField field) {
+  switch (field) {
+  case TypedField::floats:
+    return tensor.float_data_size();
+  case TypedField::doubles:
+    return tensor.double_data_size();
+  case TypedField::int32s:
+    return tensor.int32_data_size();
+  case TypedField::int64s:
+    return tensor.int64_data_size();
+  }
+  return 0;
+}
+
+int64_t allTypedElements(const onnx::TensorProto &tensor) {
+  return int64_t(tensor.float_data_size()) + tensor.double_data_size() + tensor.int32_data_size() +
+         tensor.int64_data_size() + tensor.uint64_data_size() + tensor.string_data_size();
+}
+
+template <typename T, typename Values> std::string packLittleEndian(const Values &values) {
+  std::string bytes(values.size() * sizeof(T), '\0');
+  for (int i = 0; i < values.size(); ++i) {
+    using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t,
+                                    std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+    T value = static_cast<T>(values.Get(i));
+    Bits bits;
+    std::memcpy(&bits, &value, sizeof(T));
+    llvm::support::endian::write<Bits, llvm::support::little, llvm::support::unaligned>(&bytes[i * sizeof(T)], bits);
+  }
+  return bytes;
+}
+
+std::string packTyped(const onnx::TensorProto &tensor, DType dtype) {
+  switch (dtype) {
+  case DType::f32:
+    return packLittleEndian<float>(tensor.float_data());
+  case DType::f64:
+    return packLittleEndian<double>(tensor.double_data());
+  case DType::i64:
+    return packLittleEndian<int64_t>(tensor.int64_data());
+  case DType::i32:
+    return packLittleEndian<int32_t>(tensor.int32_data());
+  case DType::f16:
+  case DType::bf16:
+    return packLittleEndian<uint16_t>(tensor.int32_data());
+  case DType::i8:
+  case DType::u8:
+  case DType::boolean:
+    return packLittleEndian<uint8_t>(tensor.int32_data());
+  }
+  return "";
+}
+
+bool isExternal(const onnx::TensorProto &tensor) {
+  return tensor.has_data_location() && tensor.data_location() == onnx::TensorProto::EXTERNAL;
+}
+
+/// The entries of external_data: location is a must, offset and length are byte counts.
+struct ExternalRange {
+  std::string location;
+  int64_t offset = 0;
+  std::optional<int64_t> length;
+};
+
+Expected<ExternalRange> externalRange(const onnx::TensorProto &tensor) {
+  ExternalRange range;
+  for (const onnx::StringStringEntryProto &entry : tensor.external_data()) {
+    auto number = [&]() -> Expected<int64_t> {
+      int64_t value = 0;
+      if (llvm::StringRef(entry.value()).getAsInteger(10, value) || value < 0)
+        return Error("external data: " + entry.key() + " \"" + entry.value() + "\" is not a byte count");
+      return value;
+    };
+    if (entry.key() == "location") {
+      range.location = entry.value();
+    } else if (entry.key() == "offset") {
+      ZEROCC_ASSIGN(range.offset, number());
+    } else if (entry.key() == "length") {
+      ZEROCC_ASSIGN(int64_t length, number());
+      range.length = length;
+    } else if (entry.key() != "checksum" && entry.key() != "basepath") {
+      return Error("external data: unknown key \"" + entry.key() + "\"");
+    }
+  }
+  if (range.location.empty())
+    return Error("external data without a location");
+  return range;
+}
+
+int deepestNesting(llvm::StringRef text) {
+  int depth = 0, deepest = 0;
+  for (char c : text) {
+    if (c == '{' || c == '(' || c == '<' || c == '[')
+      deepest = std::max(deepest, ++depth);
+    else if (c == '}' || c == ')' || c == '>' || c == ']')
+      --depth;
+  }
+  return deepest;
+}
+
+} // namespace
+
+std::string onnxTypeName(int32_t dataType) {
+  constexpr const char *names[] = {"undefined", "float",   "uint8",  "int8",      "uint16",     "int16",
+                                   "int32",     "int64",   "string", "bool",      "float16",    "double",
+                                   "uint32",    "uint64",  "complex64", "complex128", "bfloat16", "float8e4m3fn",
+                                   "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1"};
+  if (dataType >= 0 && dataType < static_cast<int32_t>(std::size(names)))
+    return names[dataType];
+  return "data type " + std::to_string(dataType);
+}
+
+std::optional<DType> dtypeFromOnnx(int32_t dataType) {
+  switch (dataType) {
+  case onnx::TensorProto::FLOAT:
+    return DType::f32;
+  case onnx::TensorProto::DOUBLE:
+    return DType::f64;
+  case onnx::TensorProto::FLOAT16:
+    return DType::f16;
+  case onnx::TensorProto::BFLOAT16:
+    return DType::bf16;
+  case onnx::TensorProto::INT64:
+    return DType::i64;
+  case onnx::TensorProto::INT32:
+    return DType::i32;
+  case onnx::TensorProto::INT8:
+    return DType::i8;
+  case onnx::TensorProto::UINT8:
+    return DType::u8;
+  case onnx::TensorProto::BOOL:
+    return DType::boolean;
+  default:
+    return std::nullopt;
+  }
+}
+
+Expected<TensorType> LoadedModel::typeOf(const onnx::TensorProto &tensor) {
+  std::optional<DType> dtype = dtypeFromOnnx(tensor.data_type());
+  if (!dtype)
+    return Error("tensors of " + onnxTypeName(tensor.data_type()) + " are not supported");
+  TensorType type{*dtype, {}};
+  int64_t bytes = byteSize(*dtype);
+  for (int64_t dim : tensor.dims()) {
+    if (dim < 0)
+      return Error("negative dimension " + std::to_string(dim));
+    if (llvm::MulOverflow(bytes, dim, bytes))
+      return Error("its dimensions multiply to more than 2^63 bytes");
+    type.dims.push_back(dim);
+  }
+  return type;
+}
+
+const PayloadRange *LoadedModel::payloadOf(const onnx::TensorProto &tensor) const {
+  const google::protobuf::UnknownFieldSet &unknown = tensor.GetReflection()->GetUnknownFields(tensor);
+  for (int i = 0; i < unknown.field_count(); ++i)
+    if (unknown.field(i).number() == kPayloadField && unknown.field(i).varint() < payloads_.size())
+      return &payloads_[unknown.field(i).varint()];
+  return nullptr;
+}
+
+Expected<const ReadOnlyFile *> LoadedModel::externalFile(const std::string &location) {
+  std::unique_ptr<ReadOnlyFile> &file = externalFiles_[location];
+  if (!file) {
+    if (!file_)
+      return Error("a model given as text cannot have external data");
+    ZEROCC_ASSIGN(file, ReadOnlyFile::openBeneath(directoryOf(path), location));
+  }
+  return static_cast<const ReadOnlyFile *>(file.get());
+}
+
+Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
+  ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
+  if (tensor.has_segment())
+    return Error("tensors in segments are not supported");
+  int64_t elements = type.elements(), bytes = type.bytes();
+  const PayloadRange *payload = payloadOf(tensor);
+  bool hasRaw = tensor.has_raw_data() || payload;
+  int64_t typed = allTypedElements(tensor);
+  if (isExternal(tensor)) {
+    if (hasRaw || typed)
+      return Error("it has both external data and data of its own");
+    ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
+    ZEROCC_ASSIGN(const ReadOnlyFile *file, externalFile(range.location));
+    if (range.length && *range.length != bytes)
+      return Error("external data of " + std::to_string(*range.length) + " bytes for " + print(type) + ", which takes " +
+                   std::to_string(bytes));
+    if (range.offset > file->size() || bytes > file->size() - range.offset)
+      return Error("external data [" + std::to_string(range.offset) + ", +" + std::to_string(bytes) +
+                   ") lies outside \"" + range.location + "\" of " + std::to_string(file->size()) + " bytes");
+    return success();
+  }
+  if (hasRaw && typed)
+    return Error("it has both raw and typed data");
+  if (hasRaw) {
+    int64_t stored = payload ? payload->length : static_cast<int64_t>(tensor.raw_data().size());
+    if (stored != bytes)
+      return Error("raw data of " + std::to_string(stored) + " bytes for " + print(type) + ", which takes " +
+                   std::to_string(bytes));
+    return success();
+  }
+  int64_t stored = typedElements(tensor, typedFieldOf(type.dtype));
+  if (stored != typed)
+    return Error("it has data in a field of another type than " + onnxTypeName(tensor.data_type()));
+  if (stored != elements)
+    return Error(std::to_string(stored) + " stored elements for " + print(type) + ", which has " +
+                 std::to_string(elements));
+  return success();
+}
+
+Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor) const {
+  ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
+  if (isExternal(tensor)) {
+    ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
+    auto found = externalFiles_.find(range.location);
+    if (found == externalFiles_.end() || !found->second)
+      return Error("external data \"" + range.location + "\" was not opened");
+    return found->second->read(range.offset, type.bytes());
+  }
+  if (const PayloadRange *payload = payloadOf(tensor))
+    return file_->read(payload->offset, payload->length);
+  if (tensor.has_raw_data())
+    return tensor.raw_data();
+  return packTyped(tensor, type.dtype);
+}
+
+Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
+  if (text.size() > kMaxTextBytes)
+    return Error("a text of " + std::to_string(text.size()) + " bytes; the limit is " + std::to_string(kMaxTextBytes));
+  if (deepestNesting(text) > kMaxTextNesting)
+    return Error("brackets are nested deeper than " + std::to_string(kMaxTextNesting));
+  auto model = std::make_unique<LoadedModel>();
+  model->path = "<text>";
+  // ONNX's parser reports through its Status, and through exceptions of the number conversions it calls.
+  try {
+    std::string copy = text.str();
+    onnx::OnnxParser parser(copy.c_str());
+    onnx::Common::Status status = parser.Parse(model->proto);
+    if (!status.IsOK())
+      return Error("not valid ONNX text: " + status.ErrorMessage());
+    if (!parser.EndOfInput())
+      return Error("not valid ONNX text: something follows the model at " + parser.GetCurrentPos());
+  } catch (const std::exception &problem) {
+    return Error(std::string("not valid ONNX text: ") + problem.what());
+  }
+  return model;
+}
+
+Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path) {
+  ZEROCC_ASSIGN(std::unique_ptr<ReadOnlyFile> file, ReadOnlyFile::open(path));
+  if (file->size() > kMaxFileBytes)
+    return Error("a file of " + std::to_string(file->size()) + " bytes; ONNX files end at 2 GiB",
+                 "save the weights as external data");
+  ZEROCC_ASSIGN(llvm::StringRef bytes, file->map());
+  if (llvm::StringRef(path).endswith(".onnxtxt")) {
+    ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModelText(bytes));
+    model->path = path;
+    model->file_ = std::move(file);
+    return model;
+  }
+  ZEROCC_ASSIGN(ReducedModel reduced, scanModel(bytes));
+  auto model = std::make_unique<LoadedModel>();
+  model->path = path;
+  model->payloads_ = std::move(reduced.payloads);
+  google::protobuf::io::ArrayInputStream stream(reduced.bytes.data(), static_cast<int>(reduced.bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetTotalBytesLimit(INT_MAX);
+  if (!model->proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
+    return Error("not a valid ONNX file: protobuf cannot parse it", "the file is damaged or not ONNX; export it again");
+  model->file_ = std::move(file);
+  return model;
+}
+
+std::string unknownString(const google::protobuf::Message &message, int field) {
+  const google::protobuf::UnknownFieldSet &unknown = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < unknown.field_count(); ++i)
+    if (unknown.field(i).number() == field &&
+        unknown.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      return unknown.field(i).length_delimited();
+  return "";
+}
+
+std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field) {
+  std::map<std::string, std::string> entries;
+  const google::protobuf::UnknownFieldSet &unknown = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    if (unknown.field(i).number() != field ||
+        unknown.field(i).type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      continue;
+    onnx::StringStringEntryProto entry;
+    if (entry.ParseFromString(unknown.field(i).length_delimited()))
+      entries[entry.key()] = entry.value();
+  }
+  return entries;
+}
+
+} // namespace zerocc

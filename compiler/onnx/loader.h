@@ -1,0 +1,52 @@
+#pragma once
+
+#include "compiler/ir/module.h"
+#include "compiler/onnx/files.h"
+#include "compiler/onnx/wire_scan.h"
+
+#include "onnx/onnx_pb.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace zerocc {
+
+/// A parsed model whose big payloads stayed in their files.
+class LoadedModel {
+public:
+  onnx::ModelProto proto;
+  std::string path; // as given; "<text>" for text
+
+  /// Dtype and dims of a stored tensor; fails on dtypes without a counterpart and on dims that are negative or overflow.
+  static Expected<TensorType> typeOf(const onnx::TensorProto &tensor);
+  /// Checks dims and that there are exactly as many payload bytes as they ask for, wherever these lie.
+  Status checkPayload(const onnx::TensorProto &tensor);
+  /// Little-endian row-major bytes.
+  Expected<std::string> bytesOf(const onnx::TensorProto &tensor) const;
+
+private:
+  friend Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
+  const PayloadRange *payloadOf(const onnx::TensorProto &tensor) const;
+  Expected<const ReadOnlyFile *> externalFile(const std::string &location);
+
+  std::unique_ptr<ReadOnlyFile> file_;
+  std::vector<PayloadRange> payloads_;
+  std::map<std::string, std::unique_ptr<ReadOnlyFile>> externalFiles_;
+};
+
+/// Reads a model file; nothing of it is checked yet but the wire format. *.onnxtxt is read as text.
+Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
+Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text);
+
+/// metadata_props of a message whose class is older than them: `field` is their number in that message.
+std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field);
+constexpr int kValueInfoMetadata = 4, kNodeMetadata = 9, kNodeOverload = 8, kGraphMetadata = 16, kTensorMetadata = 16,
+              kFunctionMetadata = 14, kFunctionAttributes = 11, kFunctionOverload = 13;
+/// A string or bytes field that the class does not know, or "".
+std::string unknownString(const google::protobuf::Message &message, int field);
+/// The name of a TensorProto data type: "float", "string", ….
+std::string onnxTypeName(int32_t dataType);
+std::optional<DType> dtypeFromOnnx(int32_t dataType);
+
+} // namespace zerocc
