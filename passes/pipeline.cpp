@@ -100,6 +100,8 @@ Expected<std::vector<PassRun>> runLadder(Module &module, Decisions &decisions, c
       ZEROCC_TRY(writeDump(options, index, row.name, text, previous));
       previous = std::move(text);
     }
+    if (options.afterPass)
+      options.afterPass(row.name, module);
     if (options.printAfter == row.name && options.out)
       options.out(print(module));
     if (options.stopAfter == row.name)

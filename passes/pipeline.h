@@ -26,6 +26,7 @@ struct PipelineOptions {
   std::string stopAfter;  // stop after this pass
   bool check = true;      // run every row's checker
   std::function<void(const std::string &)> out;
+  std::function<void(const std::string &name, const Module &module)> afterPass;
 };
 
 /// What one pass did.
