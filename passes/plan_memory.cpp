@@ -284,6 +284,7 @@ Expected<PassReport> planMemory(Module &module, const Decisions &) {
     arenaBytes = std::max(arenaBytes, segment.packing.peak);
   }
   writePeakFacts(module, largest, globals.bytesByKind());
+  module.facts.set("arena_lower_bound", lowerBound);
   report.counters["arenaBytes"] = arenaBytes;
   report.counters["arenaLowerBound"] = lowerBound;
   report.counters["peakNode"] = largest ? largest->fullestNode() : 0;

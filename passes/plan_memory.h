@@ -10,7 +10,8 @@ namespace zerocc {
 /// After:  every storage, constant and input, and every root result of a node, has a place in a region; nodes
 /// with
 ///         a workspace carry `workspace=OFFSET` (bytes in the arena); Module::regionBytes is set; the facts
-///         `peak.at` and `peak.KIND` say what fills the memory at the fullest node.
+///         `peak.at` and `peak.KIND` say what fills the memory at the fullest node, and `arena_lower_bound`
+///         how small the arena could be at best.
 /// Here:   needs the final order of nodes: a value lives from the first node that writes any alias of it to
 /// the last
 ///         node that reads one. What an asynchronous start reads lives until its wait.
