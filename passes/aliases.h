@@ -14,8 +14,7 @@ struct ByteRange {
 const Value *aliasedValue(const Value *value);
 
 /// Finds roots; remembers them, so that chains of aliases cost nothing extra when asked in list order.
-/// Where an alias is an unknown part of its base (a strided view, the rank's own slot), it counts as all of
-/// it.
+/// Where an alias is an unknown part of its base (a strided view, the rank's own slot), it counts as all.
 class AliasMap {
 public:
   ByteRange rangeOf(const Value *value);

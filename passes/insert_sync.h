@@ -8,8 +8,7 @@ namespace zerocc {
 ///
 /// Before: nodes have streams and bytes; between streams nothing is ordered inside a segment.
 /// After:  `after` of a node lists the nodes of other streams that must have finished before it starts; with
-/// the
-///         order of each stream this puts every two conflicting accesses of the same bytes in list order.
+///         the order of each stream this puts every two conflicting accesses of the same bytes in list order.
 ///         Dropping any entry would leave a hazard.
 /// Here:   needs the places of `plan_memory`: different values that share bytes conflict too.
 ///

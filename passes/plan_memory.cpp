@@ -4,10 +4,9 @@
 // reaches from the first to the last node of the list that names any alias, as result or operand. Kernels of
 // other streams may still run when the list has passed them; two rules keep that safe:
 //   - `fetch.wait`, `reduce.wait` and `release` name the bytes of the work they join, so they extend
-//   lifetimes;
-//     operands of an asynchronous start that are not its result's bytes are extended to the wait here;
+//     lifetimes; operands of an asynchronous start that are not its result's bytes are extended to the wait;
 //   - whatever else reuses bytes of another stream's work gets a wait from `insert_sync`, which looks at
-//   bytes.
+//     bytes.
 // Segments run one after the other, so that each is packed alone from offset 0, and the arena is as large as
 // the largest. Parameters, states and constants are not packed: they live all the time.
 //
@@ -32,17 +31,9 @@ constexpr int64_t kAlignment = 64;
 int64_t roundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 /// What fills memory, for reports. The names are those of `inspect --json`.
-enum class Kind : uint8_t {
-  parameters,
-  gradients,
-  optimizer,
-  fetched,
-  activations,
-  workspace,
-  inputs,
-  constants,
-  buffers
-};
+enum class Kind : uint8_t { // clang-format off
+  parameters, gradients, optimizer, fetched, activations, workspace, inputs, constants, buffers
+}; // clang-format on
 constexpr const char *kKindNames[] = {"parameters", "gradients", "optimizer", "fetched", "activations",
                                       "workspace",  "inputs",    "constants", "buffers"};
 constexpr int kKinds = std::size(kKindNames);
