@@ -111,12 +111,10 @@ private:
     add(OpKind::Broadcast, "to_more_axes_of_one", {real({3})}, {{"shape", Ints{1, 1, 3}}});
     add(OpKind::Broadcast, "of_one_element_to_one_row", {real({1})}, {{"shape", Ints{1, 4}}});
     auto slice = [this](std::string name, Dims from, Ints starts, Ints sizes, Ints steps) {
-      Attributes attributes{{"starts", starts}, {"sizes", sizes}};
-      if (!steps.empty())
-        attributes.set("steps", steps);
+      Attributes attributes{{"starts", starts}, {"sizes", sizes}, {"steps", steps}};
       add(OpKind::Slice, std::move(name), {real(std::move(from))}, attributes);
     };
-    slice("without_steps", {5}, {1}, {3}, {});
+    slice("from_the_middle", {5}, {1}, {3}, {1});
     slice("at_both_ends", {4, 6}, {0, 4}, {4, 2}, {1, 1});
     slice("every_second", {8}, {1}, {3}, {2});
     slice("every_third_to_the_last", {7}, {0}, {3}, {3});
@@ -384,8 +382,7 @@ TEST(GradientTable, EveryDifferentiableOpHasACase) {
 TEST(GradientTable, CasesBuildTheOpTheyAreNamedAfter) {
   for (const Case &test : cases()) {
     Differentiated d(test);
-    if (!d.y->isGlobal()) // a concat of one is its operand
-      EXPECT_EQ(opText(d.y->definition->op), opText(test.op)) << test.name;
+    EXPECT_EQ(opText(d.y->definition->op), opText(test.op)) << test.name;
   }
 }
 
@@ -467,7 +464,11 @@ TEST(GradientAtKinks, ConstantExponentsNeedNoPowerInTheBackward) {
 TEST(GradientAtKinks, IgnoredRowsOfACrossEntropyHaveNoGradient) {
   HostTensor logits = HostTensor::real({DType::f32, {2, 2}}, {5, 5, 1, 3});
   HostTensor labels = HostTensor::integer({DType::i64, {2}}, {0, -100});
-  EXPECT_EQ(gradientsAt(OpKind::CrossEntropy, {logits, labels})[0].reals, (Reals{-0.5, 0.5, 0, 0}));
+  Reals dx = gradientsAt(OpKind::CrossEntropy, {logits, labels})[0].reals;
+  EXPECT_NEAR(dx[0], -0.5, 1e-15);
+  EXPECT_NEAR(dx[1], 0.5, 1e-15);
+  EXPECT_EQ(dx[2], 0);
+  EXPECT_EQ(dx[3], 0);
 }
 
 TEST(GradientNodes, MatMulUsesFlagsInsteadOfTransposes) {
