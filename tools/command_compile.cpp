@@ -1,0 +1,263 @@
+#include "runtime/plan/plan.h"
+#include "runtime/plan/verify.h"
+#include "tools/command_inspect.h"
+#include "tools/compile_flags.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+namespace zerocc {
+namespace {
+
+constexpr const char *kVersion = "0.1.0";
+
+struct CompileFlags {
+  ModelFlags model;
+  std::string output;
+  int64_t ranks = 0;
+  std::string mesh, stage = "0", mode = "train", config;
+  std::string optimizer = "adamw", precision = "f32", hardware, target = "cpu", layout = "bucket", order = "on-demand";
+  std::map<std::string, std::string> decisions; // flag -> value, for setDecision
+  double lr = 1e-3, weightDecay = 0.01, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, clip = 0, minLr = 0;
+  bool nesterov = false;
+  std::string schedule = "constant";
+  uint64_t warmup = 0, total = 0, seed = 0;
+  std::string dumpDir, printAfter, stopAfter;
+  bool passTiming = false, explain = false;
+};
+
+// What this version cannot do is refused by name, never done otherwise.
+Status checkScope(const CompileFlags &flags) {
+  std::vector<Diagnostic> findings;
+  auto only = [&](const char *flag, const std::string &value, const char *allowed, const char *hint) {
+    if (value != allowed)
+      findings.push_back({std::string(flag) + " " + value + " is not in this version", hint});
+  };
+  only("--mode", flags.mode, "train", "leave it out: plans train");
+  only("--precision", flags.precision, "f32", "use --precision f32");
+  only("--target", flags.target, "cpu", "use --target cpu");
+  only("--layout", flags.layout, "bucket", "use --layout bucket");
+  only("--config", flags.config, "", "give the flags one by one");
+  only("--hardware", flags.hardware, "", "leave it out: the schedule does not use a cost model yet");
+  if (!findings.empty())
+    return Error(std::move(findings));
+  return success();
+}
+
+Status parseMesh(const CompileFlags &flags, Decisions &decisions) {
+  if (!flags.mesh.empty() && flags.ranks > 0)
+    return Error("--ranks and --mesh exclude each other", "--ranks N is --mesh shard=N");
+  if (flags.ranks > 0)
+    decisions.shard = flags.ranks;
+  llvm::StringRef rest = flags.mesh;
+  while (!rest.empty()) {
+    auto [axis, tail] = rest.split(',');
+    rest = tail;
+    ZEROCC_ASSIGN(auto pair, splitAssignment("--mesh", axis.str()));
+    if (pair.first != "shard" && pair.first != "replicate")
+      return Error("--mesh: there is no axis \"" + pair.first + "\"", "write --mesh shard=S,replicate=R");
+    ZEROCC_TRY(setDecision(decisions, pair.first, pair.second));
+  }
+  return success();
+}
+
+Expected<Decisions> makeDecisions(const CompileFlags &flags, bool &stageAuto) {
+  Decisions decisions;
+  ZEROCC_TRY(parseMesh(flags, decisions));
+  stageAuto = flags.stage == "auto";
+  if (!stageAuto)
+    ZEROCC_TRY(setDecision(decisions, "stage", flags.stage));
+  decisions.microBatch = flags.model.microBatch;
+  for (const auto &[name, value] : flags.decisions)
+    ZEROCC_TRY(setDecision(decisions, name, value));
+  if (flags.optimizer == "momentum" || flags.optimizer == "sgd") {
+    decisions.optimizer = "sgd";
+    decisions.momentum = flags.optimizer == "momentum";
+  } else if (flags.optimizer == "adamw") {
+    decisions.optimizer = "adamw";
+  } else {
+    return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version", "use adamw, sgd or momentum");
+  }
+  if (flags.order == "on-demand")
+    decisions.prefetchDistance = 1;
+  decisions.clipping = flags.clip > 0;
+  decisions.freeze = flags.model.freeze;
+  decisions.train = flags.model.trainable;
+  return decisions;
+}
+
+// Vectors (norm scales, biases) do not decay by default.
+void assignGroups(Module &module) {
+  for (Parameter &parameter : module.parameters)
+    parameter.group = parameter.value->type.rank() < 2 ? "no-decay" : "decay";
+}
+
+plan::RunDefaults runDefaults(const CompileFlags &flags) {
+  plan::RunDefaults defaults;
+  defaults.set_lr(flags.lr);
+  defaults.set_beta1(flags.beta1);
+  defaults.set_beta2(flags.beta2);
+  defaults.set_eps(flags.eps);
+  defaults.set_momentum(flags.optimizer == "momentum" ? flags.momentum : 0);
+  defaults.set_nesterov(flags.nesterov);
+  defaults.set_clip_grad_norm(flags.clip);
+  defaults.set_lr_schedule(flags.schedule);
+  defaults.set_warmup_steps(flags.warmup);
+  defaults.set_total_steps(flags.total);
+  defaults.set_min_lr(flags.minLr);
+  defaults.set_seed(flags.seed);
+  for (double decay : {flags.weightDecay, 0.0}) {
+    defaults.add_group_weight_decay(decay);
+    defaults.add_group_lr_factor(1);
+  }
+  return defaults;
+}
+
+void printTiming(const std::vector<PassRun> &runs) {
+  for (const PassRun &run : runs) {
+    std::fprintf(stderr, "%10.1f ms  %-22s", run.milliseconds, run.name.c_str());
+    for (const auto &[name, value] : run.report.counters)
+      std::fprintf(stderr, " %s=%lld", name.c_str(), static_cast<long long>(value));
+    std::fputc('\n', stderr);
+  }
+}
+
+Status checkPassName(const std::string &flag, const std::string &name) {
+  if (name.empty() || findPass(name))
+    return success();
+  std::string names;
+  for (const LadderRow &row : ladder())
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return Error(flag + ": there is no pass \"" + name + "\"", "passes are " + names);
+}
+
+Status compileModel(const CompileFlags &flags, const std::string &commandLine) {
+  ZEROCC_TRY(checkScope(flags));
+  ZEROCC_TRY(checkPassName("--print-after", flags.printAfter));
+  ZEROCC_TRY(checkPassName("--stop-after", flags.stopAfter));
+  bool stageAuto = false;
+  ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
+  if (flags.output.empty() && flags.stopAfter.empty())
+    return Error("there is no -o PLAN.zplan", "name the plan to write, or stop early with --stop-after PASS");
+
+  auto begin = std::chrono::steady_clock::now();
+  ZEROCC_ASSIGN(ImportOptions importOptions, flags.model.importOptions());
+  ImportReport importReport;
+  ZEROCC_ASSIGN(auto imported, importOnnx(flags.model.model, importOptions, &importReport));
+  if (imported->parameters.empty())
+    return Error(flags.model.model + ": the model has no parameters to train",
+                 "zerocc check shows what its initializers were taken for");
+  assignGroups(*imported);
+
+  PipelineOptions pipeline;
+  pipeline.dumpDir = flags.dumpDir;
+  pipeline.printAfter = flags.printAfter;
+  pipeline.stopAfter = flags.stopAfter;
+  pipeline.out = [](const std::string &text) { std::fputs(text.c_str(), stdout); };
+  auto compiled = compileModule(*imported, decisions, stageAuto, pipeline);
+  if (!compiled)
+    return compiled.error().in(flags.model.model);
+  if (flags.passTiming)
+    printTiming(compiled->runs);
+
+  std::vector<std::string> notes = importReport.repairs;
+  notes.insert(notes.end(), importReport.notes.begin(), importReport.notes.end());
+  for (const PassRun &run : compiled->runs)
+    notes.insert(notes.end(), run.report.notes.begin(), run.report.notes.end());
+  for (const std::string &note : notes)
+    std::fprintf(stderr, "note: %s\n", escapeForTerminal(note).c_str());
+  if (!flags.stopAfter.empty())
+    return success();
+
+  EmitOptions emit;
+  emit.compilerVersion = kVersion;
+  emit.command = commandLine;
+  emit.modelFile = std::filesystem::path(flags.model.model).filename().string();
+  emit.notes = notes;
+  emit.optimizer = compiled->decisions.optimizer;
+  emit.clipping = decisions.clipping;
+  emit.loss = decisions.loss;
+  emit.stage = compiled->decisions.stage;
+  emit.microBatch = decisions.microBatch;
+  emit.modelFingerprint = fingerprint(print(*imported));
+  emit.graphFingerprint = fingerprint(compiled->graphText);
+  emit.groups = {"decay", "no-decay"};
+  emit.defaults = runDefaults(flags);
+  plan::Plan plan = emitPlan(*compiled->module, emit);
+  std::vector<Diagnostic> findings = verifyPlan(plan);
+  if (!findings.empty())
+    return Error(std::move(findings)).in("internal error: the plan does not verify");
+  ZEROCC_TRY(savePlan(plan, flags.output));
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::fputs(planSummary(plan).c_str(), stdout);
+  std::fprintf(stderr, "wrote %s in %.2f s (verified)\n", flags.output.c_str(), seconds);
+  return success();
+}
+
+} // namespace
+
+void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) {
+  auto flags = std::make_shared<CompileFlags>();
+  CLI::App *command = app.add_subcommand("compile", "compile a forward ONNX model into a sharded training plan");
+  command->footer("Example:\n  zerocc compile model.onnx -o model.zplan --ranks 2 --stage 3 --micro-batch 4 \\\n"
+                  "      --dim sequence=128 --loss cross-entropy:logits --optimizer adamw --lr 3e-4\n"
+                  "`--args FILE` reads flags from FILE (as models/*.args).");
+  flags->model.add(*command);
+  command->add_option("-o,--output", flags->output, "plan to write");
+  command->add_option("--ranks", flags->ranks, "ranks, all on the shard axis")->check(CLI::PositiveNumber);
+  command->add_option("--mesh", flags->mesh, "mesh axes: shard=S,replicate=R");
+  command->add_option("--stage", flags->stage, "ZeRO stage: 0, 1, 2, 3, or auto (the lowest that fits the budget)");
+  auto decision = [&](const char *flag, const char *name, const char *help) {
+    command->add_option_function<std::string>(
+        flag, [flags, name](const std::string &value) { flags->decisions[name] = value; }, help);
+  };
+  decision("--reduce", "reduce", "where gradients are reduced: boundary, micro-step, auto (by stage)");
+  decision("--grad-accumulation", "grad-accumulation", "micro-steps per step");
+  decision("--bucket-bytes", "bucket-bytes", "gathered bytes of a bucket (default min(32MiB, parameters/8))");
+  decision("--persistence-bytes", "persistence-bytes", "parameters up to this size stay whole at stage 3");
+  decision("--memory-budget", "memory-budget", "bytes per rank that the plan must fit in");
+  decision("--prefetch-distance", "prefetch-distance", "buckets fetched ahead (default 1)");
+  decision("--loss", "loss", "cross-entropy:LOGITS[,LABELS], mse:OUTPUT[,TARGET] or output:NAME (default: the model's)");
+  decision("--label-smoothing", "label-smoothing", "of cross-entropy, as torch's");
+  decision("--ignore-index", "ignore-index", "label that counts for nothing (default -100)");
+  command->add_flag_function(
+      "--keep", [flags](int64_t) { flags->decisions["keep"] = "1"; },
+      "stage 3: keep parameters between forward and backward");
+  command->add_option("--mode", flags->mode, "train (inference plans are not in this version)");
+  command->add_option("--optimizer", flags->optimizer, "adamw, sgd, momentum");
+  command->add_option("--lr", flags->lr, "learning rate (run-time default)");
+  command->add_option("--weight-decay", flags->weightDecay, "of matrices; vectors do not decay (run-time default)");
+  command->add_option("--beta1", flags->beta1, "AdamW (run-time default)");
+  command->add_option("--beta2", flags->beta2, "AdamW (run-time default)");
+  command->add_option("--eps", flags->eps, "AdamW (run-time default)");
+  command->add_option("--momentum", flags->momentum, "of --optimizer momentum (run-time default)");
+  command->add_flag("--nesterov", flags->nesterov, "of --optimizer momentum (run-time default)");
+  command->add_option("--clip-grad-norm", flags->clip, "clip the global gradient norm (0: off)");
+  command->add_option("--lr-schedule", flags->schedule, "constant, linear or cosine (run-time default)")
+      ->check(CLI::IsMember({"constant", "linear", "cosine"}));
+  command->add_option("--warmup-steps", flags->warmup, "linear warm-up (run-time default)");
+  command->add_option("--total-steps", flags->total, "length of the schedule (default: zero-run's --steps)");
+  command->add_option("--min-lr", flags->minLr, "end of the schedule (run-time default)");
+  command->add_option("--seed", flags->seed, "run-time default");
+  command->add_option("--precision", flags->precision, "f32 (bf16 and f16 are not in this version)");
+  command->add_option("--hardware", flags->hardware, "not in this version");
+  command->add_option("--target", flags->target, "cpu (cuda is not in this version)");
+  command->add_option("--layout", flags->layout, "bucket");
+  command->add_option("--schedule", flags->order, "on-demand: fetches in order of use, the next bucket prefetched")
+      ->check(CLI::IsMember({"on-demand"}));
+  command->add_option("--config", flags->config, "DeepSpeed JSON (not in this version)");
+  command->add_option("--dump-dir", flags->dumpDir, "write the module after every pass into this folder");
+  command->add_option("--print-after", flags->printAfter, "print the module after this pass");
+  command->add_option("--stop-after", flags->stopAfter, "stop after this pass, write no plan");
+  command->add_flag("--pass-timing", flags->passTiming, "time and counters of every pass, to stderr");
+  command->callback([flags, &run, commandLine] {
+    run = [flags, commandLine] {
+      Status done = compileModel(*flags, commandLine);
+      return done ? kDone : refuse(done.error());
+    };
+  });
+}
+
+} // namespace zerocc
