@@ -1,0 +1,154 @@
+// Functions of f32 vectors, right for every input (infinities, NaN, zeros), compiled once per target. A
+// lane's result depends on that lane alone, so it does not matter where a range is cut.
+
+#if defined(ZEROCC_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZEROCC_MATH_INL_H_
+#undef ZEROCC_MATH_INL_H_
+#else
+#define ZEROCC_MATH_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+#include "hwy/contrib/math/math-inl.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace zerocc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using VF = hn::Vec<F32>;
+constexpr int64_t kFloats = hn::MaxLanes(F32());
+
+/// y[i] = f(x…[i]) for i in [0, n) of `kInputs` arrays. The tail goes through the same vector code, in padded
+/// lanes.
+template <int kInputs, typename F>
+HWY_INLINE void mapFloats(float *y, const float *const (&x)[kInputs], int64_t n, F f) {
+  const F32 d;
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) {
+    if constexpr (kInputs == 1)
+      hn::StoreU(f(d, hn::LoadU(d, x[0] + i)), d, y + i);
+    else if constexpr (kInputs == 2)
+      hn::StoreU(f(d, hn::LoadU(d, x[0] + i), hn::LoadU(d, x[1] + i)), d, y + i);
+    else
+      hn::StoreU(f(d, hn::LoadU(d, x[0] + i), hn::LoadU(d, x[1] + i), hn::LoadU(d, x[2] + i)), d, y + i);
+  }
+  if (i == n)
+    return;
+  const size_t tailBytes = static_cast<size_t>(n - i) * sizeof(float);
+  HWY_ALIGN float lanes[kInputs][kFloats] = {};
+  HWY_ALIGN float out[kFloats];
+  for (int k = 0; k < kInputs; ++k)
+    std::memcpy(lanes[k], x[k] + i, tailBytes);
+  if constexpr (kInputs == 1)
+    hn::Store(f(d, hn::Load(d, lanes[0])), d, out);
+  else if constexpr (kInputs == 2)
+    hn::Store(f(d, hn::Load(d, lanes[0]), hn::Load(d, lanes[1])), d, out);
+  else
+    hn::Store(f(d, hn::Load(d, lanes[0]), hn::Load(d, lanes[1]), hn::Load(d, lanes[2])), d, out);
+  std::memcpy(y + i, out, tailBytes);
+}
+
+/// e^x. Highway's is right within [-104, 104] and gives 0 below.
+HWY_INLINE VF exponential(F32 d, VF x) {
+  const VF top = hn::Set(d, 104.0f); // e^104 is beyond the greatest float
+  VF y = hn::Exp(d, hn::IfThenElse(hn::Gt(x, top), top, x));
+  return hn::IfThenElse(hn::Ne(x, x), x, y);
+}
+
+/// ln x. Highway's is right for positive finite numbers.
+HWY_INLINE VF logarithm(F32 d, VF x) {
+  const VF infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const VF nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+  const VF zero = hn::Zero(d);
+  VF y = hn::Log(d, x);
+  y = hn::IfThenElse(hn::Lt(x, infinity), y, x); // +inf and NaN stay
+  y = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(infinity), y);
+  return hn::IfThenElse(hn::Lt(x, zero), nan, y);
+}
+
+HWY_INLINE VF hyperbolicTangent(F32 d, VF x) {
+  const VF limit = hn::Set(d, 20.0f);
+  VF y = hn::Tanh(d, hn::IfThenElse(hn::Gt(hn::Abs(x), limit), hn::CopySign(limit, x), x));
+  return hn::IfThenElse(hn::Ne(x, x), x, y);
+}
+
+/// 1 / (1 + e^-x)
+HWY_INLINE VF sigmoid(F32 d, VF x) {
+  const VF one = hn::Set(d, 1.0f);
+  return hn::Div(one, hn::Add(one, exponential(d, hn::Neg(x))));
+}
+
+/// erf x = x P(x²) / Q(x²) on [-4, 4], ±1 beyond; absolute error below 1e-7. (The coefficients of Eigen and
+/// XLA.)
+HWY_INLINE VF errorFunction(F32 d, VF x) {
+  const VF limit = hn::Set(d, 4.0f);
+  const VF one = hn::Set(d, 1.0f);
+  const VF c = hn::IfThenElse(hn::Gt(hn::Abs(x), limit), hn::CopySign(limit, x), x);
+  const VF s = hn::Mul(c, c);
+  VF p = hn::Set(d, -2.72614225801306e-10f);
+  p = hn::MulAdd(p, s, hn::Set(d, 2.77068142495902e-08f));
+  p = hn::MulAdd(p, s, hn::Set(d, -2.10102402082508e-06f));
+  p = hn::MulAdd(p, s, hn::Set(d, -5.69250639462346e-05f));
+  p = hn::MulAdd(p, s, hn::Set(d, -7.34990630326855e-04f));
+  p = hn::MulAdd(p, s, hn::Set(d, -2.95459980854025e-03f));
+  p = hn::MulAdd(p, s, hn::Set(d, -1.60960333262415e-02f));
+  VF q = hn::Set(d, -1.45660718464996e-05f);
+  q = hn::MulAdd(q, s, hn::Set(d, -2.13374055278905e-04f));
+  q = hn::MulAdd(q, s, hn::Set(d, -1.68282697438203e-03f));
+  q = hn::MulAdd(q, s, hn::Set(d, -7.37332916720468e-03f));
+  q = hn::MulAdd(q, s, hn::Set(d, -1.42647390514189e-02f));
+  const VF y = hn::Div(hn::Mul(c, p), q);
+  return hn::IfThenElse(hn::Gt(hn::Abs(y), one), hn::CopySign(one, x), y);
+}
+
+/// x Φ(x) = 0.5 x (1 + erf(x / √2))
+HWY_INLINE VF gelu(F32 d, VF x) {
+  const VF half = hn::Mul(x, hn::Set(d, 0.5f));
+  return hn::MulAdd(half, errorFunction(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f))), half);
+}
+
+/// dy (Φ(x) + x φ(x))
+HWY_INLINE VF geluGradient(F32 d, VF x, VF dy) {
+  const VF half = hn::Set(d, 0.5f);
+  const VF e = errorFunction(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f)));
+  const VF cumulative = hn::MulAdd(half, e, half);
+  const VF square = hn::Mul(x, x);
+  const VF density =
+      hn::Mul(exponential(d, hn::Mul(square, hn::Set(d, -0.5f))), hn::Set(d, 0.39894228040143268f));
+  return hn::Mul(dy, hn::MulAdd(x, density, cumulative));
+}
+
+constexpr float kGeluScale = 0.79788456080286536f; // √(2/π)
+constexpr float kGeluCubic = 0.044715f;
+
+/// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
+HWY_INLINE VF geluTanh(F32 d, VF x) {
+  const VF inner = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, kGeluCubic), x);
+  const VF half = hn::Mul(x, hn::Set(d, 0.5f));
+  return hn::MulAdd(half, hyperbolicTangent(d, hn::Mul(inner, hn::Set(d, kGeluScale))), half);
+}
+
+/// dy (0.5 (1 + t) + 0.5 x (1 - t²) √(2/π) (1 + 3 0.044715 x²))
+HWY_INLINE VF geluTanhGradient(F32 d, VF x, VF dy) {
+  const VF half = hn::Set(d, 0.5f);
+  const VF one = hn::Set(d, 1.0f);
+  const VF square = hn::Mul(x, x);
+  const VF inner = hn::MulAdd(hn::Mul(square, x), hn::Set(d, kGeluCubic), x);
+  const VF t = hyperbolicTangent(d, hn::Mul(inner, hn::Set(d, kGeluScale)));
+  const VF slope = hn::Mul(hn::MulAdd(square, hn::Set(d, 3 * kGeluCubic), one), hn::Set(d, kGeluScale));
+  const VF bent = hn::Mul(hn::NegMulAdd(t, t, one), slope);
+  return hn::Mul(dy, hn::MulAdd(hn::Mul(half, x), bent, hn::MulAdd(half, t, half)));
+}
+
+} // namespace HWY_NAMESPACE
+} // namespace zerocc
+HWY_AFTER_NAMESPACE();
+
+#endif // ZEROCC_MATH_INL_H_
