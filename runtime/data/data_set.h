@@ -1,0 +1,89 @@
+#pragma once
+
+#include "compiler/support/dtype.h"
+#include "compiler/support/expected.h"
+#include "runtime/data/array.h"
+
+#include <string>
+#include <vector>
+
+namespace zerocc {
+
+/// What one input of the plan is; the fields are those of plan.proto's Input.
+struct InputSpec {
+  std::string name;
+  DType dtype = DType::i64;
+  std::vector<int64_t> dims; // [micro-batch, a sample's dims …]
+  std::string role = "data"; // tokens | labels | iota | ones | zeros | data
+  std::string of;            // labels: the tokens input they are taken from
+  int64_t shift = 0;         // labels: how many tokens ahead of it
+  bool hasRange = false;     // integers: [low, high)
+  int64_t low = 0, high = 0;
+  bool hasIgnore = false; // labels: a value outside the range that is allowed
+  int64_t ignoreIndex = -100;
+};
+
+/// How many samples one step takes, and who takes which: the global micro-batch m = k * ranks + rank of a
+/// step holds samples (step * microSteps * ranks + m) * microBatch + 0 … microBatch - 1.
+struct BatchShape {
+  int64_t microSteps = 1, ranks = 1, microBatch = 1;
+  int64_t samplesPerStep() const { return microSteps * ranks * microBatch; }
+};
+struct Batch {
+  int64_t step = 0; // from 0
+  int64_t k = 0;    // micro-step
+  int64_t rank = 0;
+};
+
+struct DataOptions {
+  bool shuffle = false; // a new order in every epoch; else in the order of the files
+  uint64_t seed = 0;
+};
+
+/// The data of all inputs of a plan. One object serves all ranks of a process; `fill` may be called from
+/// several threads. Files are mapped, and only the samples asked for are read.
+///
+/// A stream of T tokens holds (T - shift) / L samples of L tokens: sample i is tokens [i L, i L + L), its
+/// labels are [i L + shift, i L + shift + L). An array of L + shift columns is such samples one by one. A run
+/// longer than the data begins again: that is a new epoch.
+class DataSet {
+public:
+  static Expected<DataSet> open(const std::vector<std::string> &sources, const std::vector<InputSpec> &inputs,
+                                const BatchShape &shape, const DataOptions &options = {});
+
+  /// Writes the whole input `input` (index) of one micro-batch to `target`, row-major in the input's dtype.
+  /// Allocates nothing but for an error, which names source, position and value.
+  Status fill(const Batch &batch, int input, void *target) const;
+
+  int64_t samples() const { return samples_; } // of one epoch; 0 when every input is generated
+  int64_t epoch(int64_t step) const;           // of the first sample of a step
+  /// One line an input: what it gets, from where, how much.
+  std::vector<std::string> describe() const;
+  /// Equal for equal data, whatever the files are called: sizes, and bytes from the start and the end.
+  uint64_t fingerprint() const;
+
+private:
+  /// Where an input's values come from. Sample i begins at element `first + i * stride` of the array.
+  struct Binding {
+    enum class Kind : uint8_t { iota, ones, zeros, samples, whole } kind = Kind::zeros;
+    ArrayView array;
+    std::string source; // as given, for messages
+    int64_t first = 0, stride = 0;
+    int64_t count = 0;   // elements of one sample in the input
+    int64_t samples = 0; // in the source
+    int64_t shift = 0;   // elements ahead of the input it is taken from
+    bool stream = false; // positions are told as tokens, else as sample and element
+  };
+  friend class Binder;
+  Status fillElements(int input, int64_t element, int64_t count, void *target) const;
+  Error rangeError(int input, int64_t element) const;
+
+  std::vector<InputSpec> inputs_;
+  std::vector<Binding> bindings_;
+  BatchShape shape_;
+  DataOptions options_;
+  int64_t samples_ = 0;
+  std::vector<std::string> notes_;
+};
+
+} // namespace zerocc

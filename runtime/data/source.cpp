@@ -1,0 +1,161 @@
+#include "runtime/data/source.h"
+
+#include "runtime/data/mapped_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace zerocc {
+
+/// "[2:5]" at the end of "FILE[2:5]"; brackets that hold anything else belong to the file's name.
+static std::string_view rangeSuffix(std::string_view text) {
+  size_t open = text.rfind('[');
+  if (open == std::string_view::npos || !text.ends_with(']'))
+    return {};
+  std::string_view inside = text.substr(open + 1, text.size() - open - 2);
+  bool isRange = std::count(inside.begin(), inside.end(), ':') == 1 &&
+                 inside.find_first_not_of("0123456789.%:") == std::string_view::npos;
+  return isRange ? text.substr(open) : std::string_view();
+}
+
+Expected<SourceText> parseSource(const std::string &text, const std::vector<std::string> &inputs) {
+  SourceText source;
+  std::string_view rest = text;
+  for (const std::string &input : inputs)
+    if (rest.size() > input.size() && rest[input.size()] == '=' && rest.starts_with(input) &&
+        input.size() >= source.input.size())
+      source.input = input;
+  if (!source.input.empty())
+    rest.remove_prefix(source.input.size() + 1);
+  size_t equals = rest.find('=');
+  if (source.input.empty() && equals < rest.find_first_of("/:")) {
+    std::string known;
+    for (const std::string &input : inputs)
+      known += (known.empty() ? "" : ", ") + input;
+    return Error("data source \"" + text + "\": there is no input \"" + std::string(rest.substr(0, equals)) +
+                     "\"",
+                 "the inputs are: " + known);
+  }
+  std::string_view range = rangeSuffix(rest);
+  source.range = range;
+  rest.remove_suffix(range.size());
+  if (rest.starts_with("text:")) {
+    source.kind = SourceText::Kind::text;
+    rest.remove_prefix(5);
+  } else if (rest.ends_with(".bin")) {
+    source.kind = SourceText::Kind::bin;
+  } else if (rest.ends_with(".npy")) {
+    source.kind = SourceText::Kind::npy;
+  } else if (rest.ends_with(".npz")) {
+    source.kind = SourceText::Kind::npz;
+  } else {
+    return Error(
+        "data source \"" + text + "\" is of no known kind",
+        "text:FILE (the bytes of any file are tokens), FILE.bin, FILE.npy or FILE.npz, with NAME= before it "
+        "to bind an input by name");
+  }
+  source.path = rest;
+  if (source.path.empty())
+    return Error("data source \"" + text + "\" names no file");
+  return source;
+}
+
+/// One end of a RANGE: an index, or a percentage with up to six decimals.
+static std::optional<int64_t> resolveEnd(std::string_view end, int64_t count, int64_t otherwise) {
+  if (end.empty())
+    return otherwise;
+  bool percent = end.ends_with('%');
+  if (percent)
+    end.remove_suffix(1);
+  constexpr int64_t kUnit = 1000000;
+  int64_t value = 0, scale = kUnit;
+  bool point = false;
+  if (end.find_first_of("0123456789") == std::string_view::npos)
+    return std::nullopt;
+  for (char c : end) {
+    if (c == '.' && percent && !point) {
+      point = true;
+      continue;
+    }
+    if (c < '0' || c > '9' || (point && (scale /= 10) == 0) || __builtin_mul_overflow(value, 10, &value) ||
+        __builtin_add_overflow(value, c - '0', &value))
+      return std::nullopt;
+  }
+  if (!percent)
+    return value;
+  if (value > 100 * (kUnit / scale))
+    return std::nullopt;
+  return static_cast<int64_t>(__int128(count) * value * scale / (100 * kUnit));
+}
+
+Expected<IndexRange> resolveRange(const std::string &range, int64_t count) {
+  if (range.empty())
+    return IndexRange{0, count};
+  std::string_view inside = std::string_view(range).substr(1, range.size() - 2);
+  size_t colon = inside.find(':');
+  std::optional<int64_t> begin = resolveEnd(inside.substr(0, colon), count, 0);
+  std::optional<int64_t> end = resolveEnd(inside.substr(colon + 1), count, count);
+  if (!begin || !end || *begin > *end || *end > count)
+    return Error("range " + range + " is not within the " + std::to_string(count) + " there are",
+                 "write [BEGIN:END], as numbers or in percent: [0%:90%]");
+  return IndexRange{*begin, *end};
+}
+
+static ArrayView tokenView(Bytes bytes, ElementType type, std::shared_ptr<const void> owner) {
+  ArrayView view;
+  view.type = type;
+  view.elements = static_cast<int64_t>(bytes.size()) / byteSize(type);
+  view.dims = {view.elements};
+  view.data = bytes.data();
+  view.owner = std::move(owner);
+  return view;
+}
+
+struct LlmcFormat {
+  int32_t magic, version;
+  ElementType type;
+};
+constexpr LlmcFormat kLlmcTokens[] = {{20240520, 1, ElementType::u16}, {20240801, 7, ElementType::u32}};
+constexpr int32_t kLlmcEval = 20240522, kLlmcModel = 20240326, kLlmcState = 20240527;
+constexpr size_t kLlmcHeaderBytes = 1024;
+
+static Expected<ArrayView> binTokens(const std::shared_ptr<const MappedFile> &file) {
+  Bytes bytes = file->bytes();
+  int32_t header[3] = {};
+  std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
+  if (header[0] == kLlmcEval || header[0] == kLlmcModel || header[0] == kLlmcState)
+    return Error("is a file of llm.c, but not one of tokens (magic " + std::to_string(header[0]) + ")",
+                 "token files have magic 20240520 or 20240801");
+  for (const LlmcFormat &format : kLlmcTokens) {
+    if (header[0] != format.magic)
+      continue;
+    if (header[1] != format.version)
+      return Error("is a token file of llm.c of version " + std::to_string(header[1]) + ", we read " +
+                   std::to_string(format.version));
+    int64_t expected = int64_t(kLlmcHeaderBytes) + int64_t(header[2]) * byteSize(format.type);
+    if (header[2] < 0 || file->size() != expected)
+      return Error("its header says " + std::to_string(header[2]) + " tokens, that is " +
+                       std::to_string(expected) + " bytes; the file has " + std::to_string(file->size()),
+                   "the file was cut off or appended to: prepare it again");
+    return tokenView(bytes.subspan(kLlmcHeaderBytes), format.type, file);
+  }
+  if (bytes.size() % 2 != 0)
+    return Error("has " + std::to_string(bytes.size()) +
+                     " bytes, an odd number; without a header of llm.c it should "
+                     "hold 16-bit tokens",
+                 "text:FILE reads the bytes of any file as tokens");
+  return tokenView(bytes, ElementType::u16, file);
+}
+
+Expected<ArrayView> readTokens(const SourceText &source) {
+  ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> file, MappedFile::open(source.path));
+  if (source.kind == SourceText::Kind::text)
+    return tokenView(file->bytes(), ElementType::u8, file);
+  Expected<ArrayView> view = binTokens(file);
+  if (!view)
+    return view.error().in(source.path);
+  return view;
+}
+
+} // namespace zerocc
