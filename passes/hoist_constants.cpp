@@ -1,7 +1,6 @@
 #include "passes/hoist_constants.h"
 
 #include "compiler/ir/views.h"
-#include "passes/dead_code.h"
 
 #include "llvm/ADT/DenseSet.h"
 
@@ -16,18 +15,17 @@ public:
     for (Node *node : graph_.nodes)
       if (dependsOnConstantsOnly(*node))
         constantNodes_.insert(node);
-    std::vector<Node *> kept;
-    for (Node *node : graph_.nodes) {
-      if (constantNodes_.count(node) && !isViewNode(*node))
+    std::vector<Node *> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node *node : nodes) {
+      if (constantNodes_.count(node))
         continue;
       for (Value *&input : node->inputs)
         input = replacement(input);
-      kept.push_back(node);
+      graph_.nodes.push_back(node);
     }
     for (auto &[name, value] : graph_.results)
       value = replacement(value);
-    graph_.nodes = std::move(kept);
-    removeDeadNodes(graph_);
     return static_cast<int64_t>(hoisted_.size());
   }
 
@@ -42,13 +40,21 @@ private:
     return true;
   }
 
-  // A module constant instead of a constant node's result; anything else stays.
+  // A module constant instead of a constant node's result, a view of one instead of a view; anything else stays.
   Value *replacement(Value *value) {
-    if (value->isGlobal() || !constantNodes_.count(value->definition) || isViewNode(*value->definition))
+    if (value->isGlobal() || !constantNodes_.count(value->definition))
       return value;
     auto found = hoisted_.find(value);
     if (found != hoisted_.end())
       return found->second;
+    Node *node = value->definition;
+    if (isViewNode(*node)) {
+      auto view = views_.find(value);
+      if (view != views_.end())
+        return view->second;
+      Value *operand = replacement(node->input(0));
+      return views_[value] = graph_.append(node->op, {operand}, {value->type}, node->attributes, node->location)->result();
+    }
     Graph *init = module_.graph("init");
     if (!init)
       init = &module_.addGraph("init");
@@ -82,7 +88,7 @@ private:
   Module &module_;
   Graph &graph_;
   llvm::DenseSet<const Node *> constantNodes_;
-  llvm::DenseMap<const Value *, Value *> hoisted_, cloned_;
+  llvm::DenseMap<const Value *, Value *> hoisted_, views_, cloned_;
 };
 
 } // namespace
