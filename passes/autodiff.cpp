@@ -111,6 +111,7 @@ public:
         if (firstReader_.lookup(input) == &node)
           sumContributions(input);
     }
+    std::reverse(findings_.begin(), findings_.end());
     return findings_.empty() ? success() : Status(Error(std::move(findings_)));
   }
 
@@ -236,16 +237,21 @@ Value *resultNamed(const Graph &graph, llvm::StringRef wanted) {
 
 Expected<PassReport> autodiff(Module &module, const Decisions &) {
   Graph *graph = module.graph("forward");
-  assert(graph && "autodiff needs the graph `forward`");
-  Value *loss = resultNamed(*graph, "loss"), *count = resultNamed(*graph, "count");
-  const double staticCount = module.facts.getFloat("static_count");
-  assert(loss && count && staticCount > 0 && "autodiff needs what attach_loss leaves");
+  Value *loss = graph ? resultNamed(*graph, "loss") : nullptr,
+        *count = graph ? resultNamed(*graph, "count") : nullptr;
+  const AttributeValue *fact = module.facts.find("static_count");
+  const double *staticCount = fact ? std::get_if<double>(fact) : nullptr;
+  if (!loss || !count || !isFloatValue(loss) || loss->type.rank() != 0 || !staticCount || !(*staticCount > 0))
+    return Error(
+        "autodiff: needs segment @forward that yields a scalar loss and its count, and the fact static_count "
+        "(a real above 0)",
+        "run attach-loss first");
 
   graph->results = {{"loss", loss}, {"count", count}};
   removeDeadNodes(*graph);
   const int64_t forwardNodes = static_cast<int64_t>(graph->nodes.size());
   Autodiff differentiation(module, *graph);
-  ZEROCC_TRY(differentiation.run(loss, addSeed(module, loss->type, 1 / staticCount)));
+  ZEROCC_TRY(differentiation.run(loss, addSeed(module, loss->type, 1 / *staticCount)));
 
   PassReport report;
   report.changed = true;

@@ -18,17 +18,15 @@ namespace zerocc {
 
 static Gradients none(const Node &y) { return Gradients(y.inputs.size(), kNoGradient); }
 
-static Value *reshapeTo(GradientBuilder &g, Value *x, llvm::ArrayRef<int64_t> dims) {
-  return x->type.dims == dims ? x : g.reshape(x, dims);
-}
-
 /// The reduced value, repeated along the reduced axes of `dims`.
 static Value *spread(GradientBuilder &g, Value *reduced, llvm::ArrayRef<int64_t> dims,
                      llvm::ArrayRef<int64_t> axes) {
+  if (axes.empty() || axes.back() == static_cast<int64_t>(axes.size()) - 1)
+    return g.broadcast(reduced, dims); // leading axes: broadcast aligns right
   Dims kept(dims.begin(), dims.end());
   for (int64_t axis : axes)
     kept[axis] = 1;
-  return g.broadcast(reshapeTo(g, reduced, kept), dims);
+  return g.broadcast(g.reshape(reduced, kept), dims);
 }
 
 // y does not depend on x, or is constant almost everywhere: predicates, integers, steps.
@@ -45,7 +43,7 @@ Gradients secondOrder(GradientBuilder &, const Node &y, llvm::ArrayRef<Value *>)
 
 // y = reshape x           dx = dy in the shape of x
 Gradients reshapeGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
-  return {reshapeTo(g, dys[0], y.input(0)->type.dims)};
+  return {g.reshape(dys[0], y.input(0)->type.dims)};
 }
 
 // y = transpose_p x       dx = transpose_p⁻¹ dy
@@ -66,7 +64,7 @@ Gradients broadcastGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Va
     if (to[axis] != 1 && (axis < missing || from[axis - missing] == 1))
       repeated.push_back(static_cast<int64_t>(axis));
   Value *sum = repeated.empty() ? dys[0] : g.reduceSum(dys[0], repeated);
-  return {reshapeTo(g, sum, from)};
+  return {g.reshape(sum, from)};
 }
 
 /// x with `step - 1` zeros between neighbours along `axis`: each element becomes a row of its own, is padded
@@ -334,7 +332,8 @@ Gradients reduceMaxGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Va
   return {g.select(isMax, part, g.splatLike(x, 0))};
 }
 
-// y = A B                 dA = dy Bᵀ      dB = Aᵀ dy      where A is a or aᵀ, B is b or bᵀ; of a swapped operand
+// y = A B                 dA = dy Bᵀ      dB = Aᵀ dy      where A is a or aᵀ, B is b or bᵀ; of a swapped
+// operand
 //                         the rule wants the transposed:  dAᵀ = B dyᵀ,  dBᵀ = dyᵀ A
 Gradients matmulGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
   Value *a = y.input(0), *b = y.input(1), *dy = dys[0];
