@@ -86,7 +86,8 @@ struct Step {
   Collective collective;
   std::vector<PoisonTask> poisonBefore, poisonAfter;
   InstructionTime *time = nullptr;
-  std::atomic<Step *> *stoodAt = nullptr; // where the executor notes the first step that saw a failure
+  Executor *executor = nullptr;
+  std::atomic<Step *> *stoodAt = nullptr; // the first step of the executor that saw a failure
   int segment = 0, index = 0;
 };
 
@@ -102,10 +103,10 @@ void noteEnd(void *time) { static_cast<InstructionTime *>(time)->endNanos = nowN
 
 void noteFailure(void *argument) {
   Step &step = *static_cast<Step *>(argument);
-  if (step.collective.communicator->failure().empty())
-    return;
+  const std::string reason = step.collective.communicator->failure();
   Step *nowhere = nullptr;
-  step.stoodAt->compare_exchange_strong(nowhere, &step);
+  if (!reason.empty() && step.stoodAt->compare_exchange_strong(nowhere, &step))
+    step.executor->abort(reason); // now, not when the host comes: peers in other groups wait for this rank
 }
 
 class PlanExecutor : public Executor {
@@ -325,6 +326,7 @@ private:
       Step &step = segment.steps[i];
       step.segment = number;
       step.index = i;
+      step.executor = this;
       step.stoodAt = &stoodAt_;
       if (auto status = prepareStep(source.instructions(i), step, recorded); !status)
         return status.error().in(instructionText(plan_, source, i));

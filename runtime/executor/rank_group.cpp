@@ -3,7 +3,7 @@
 #include "runtime/memory/milestone.h"
 
 #include <algorithm>
-#include <deque>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -135,7 +135,10 @@ private:
   /// A rank that failed because its group was aborted follows another one.
   void fail(int rank, const Error &error) {
     const bool follows = executors_[rank] && executors_[rank]->failed();
-    errors_[rank] = Failure{error, follows};
+    {
+      std::lock_guard lock(mutex_);
+      errors_[rank] = Failure{error, follows};
+    }
     const std::string reason =
         "rank " + std::to_string(rank) + " stopped: " + error.findings().front().message;
     for (auto &handle : handles_)
@@ -148,14 +151,26 @@ private:
     work_ = &work;
     calls_.advance();
     returnsExpected_ += static_cast<uint32_t>(hosts_.size());
-    returns_.await(returnsExpected_);
+    awaitReturns();
     work_ = nullptr;
     if (!failures().empty())
       return Error(failures());
     return success();
   }
+  void awaitReturns() {
+    bool failed = false, told = !options_.onHang;
+    while (!returns_.await(returnsExpected_, told ? -1 : int64_t{options_.timeoutSeconds} * 1'000'000)) {
+      const std::vector<Diagnostic> findings = failures();
+      if (failed) { // a whole time-out ago
+        options_.onHang(Error(findings));
+        told = true;
+      }
+      failed = !findings.empty();
+    }
+  }
   /// Findings of the ranks that failed by themselves, each text once; without such ones the first follower's.
   std::vector<Diagnostic> failures() const {
+    std::lock_guard lock(mutex_);
     std::vector<Diagnostic> own, following;
     for (const std::optional<Failure> &failure : errors_) {
       if (!failure)
@@ -183,6 +198,7 @@ private:
   std::vector<std::unique_ptr<Communicator>> handles_;
   std::vector<RankCommunicators> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
+  mutable std::mutex mutex_; // guards errors_
   std::vector<std::optional<Failure>> errors_;
   const std::function<Status(int)> *work_ = nullptr;
   bool stop_ = false;

@@ -12,6 +12,9 @@ struct RankGroupOptions {
   int timeoutSeconds = 60;
   CpuDeviceOptions device; // delaySeed differs by rank
   ExecutorOptions executor;
+  /// Called once when a rank has failed and another one does not come back within the time-out: its thread
+  /// hangs, so forEachRank would never return. What is left is to print the error and end the process.
+  std::function<void(const Error &)> onHang;
 };
 
 /// All ranks of a plan in this process: for each a CPU device, an executor and a host thread of its own. The
