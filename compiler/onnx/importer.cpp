@@ -1,0 +1,98 @@
+#include "compiler/onnx/importer.h"
+
+#include "compiler/onnx/inliner.h"
+#include "compiler/onnx/inputs.h"
+#include "compiler/onnx/loader.h"
+#include "compiler/onnx/lowering.h"
+#include "compiler/onnx/parameters.h"
+#include "compiler/onnx/structure.h"
+
+namespace zerocc {
+
+static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const ImportOptions &options,
+                                                      ImportReport &report) {
+  if (std::vector<Diagnostic> findings = checkStructure(model); !findings.empty())
+    return Error(std::move(findings));
+  ZEROCC_ASSIGN(std::unique_ptr<FlatModel> flat, inlineFunctions(model));
+  report.nodes = flat->nodes;
+  report.inlinedCalls = flat->inlinedCalls;
+
+  auto module = std::make_unique<Module>();
+  module->name = model.proto.graph().name().empty() ? "model" : model.proto.graph().name();
+  std::vector<Diagnostic> findings = makeInputs(model, *flat, options, *module, report);
+  Expected<ParameterTable> parameters = findParameters(model, *flat, options, report);
+  if (!parameters)
+    findings.insert(findings.end(), parameters.error().findings().begin(), parameters.error().findings().end());
+  if (!findings.empty())
+    return Error(std::move(findings));
+
+  findings = lowerModel(model, *flat, *parameters, options, *module, report);
+  for (const ParameterTable::Entry &entry : parameters->entries)
+    report.parameters.push_back(entry.report);
+  if (!findings.empty())
+    return Error(std::move(findings));
+  findings = assignRoles(options, *module, report);
+  if (!findings.empty())
+    return Error(std::move(findings));
+  report.nodesAfterFolding = static_cast<int64_t>(module->graph("forward")->nodes.size());
+  module->facts.set("model.nodes", report.nodes);
+  return module;
+}
+
+Expected<std::unique_ptr<Module>> importOnnx(const std::string &path, const ImportOptions &options,
+                                             ImportReport *report) {
+  ImportReport own;
+  Expected<std::unique_ptr<LoadedModel>> model = loadModel(path);
+  if (!model)
+    return model.error().in(path);
+  Expected<std::unique_ptr<Module>> module = importLoaded(**model, options, report ? *report : own);
+  if (!module)
+    return module.error().in(path);
+  return module;
+}
+
+Expected<std::unique_ptr<Module>> importOnnxText(llvm::StringRef text, const ImportOptions &options,
+                                                 ImportReport *report) {
+  ImportReport own;
+  ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModelText(text));
+  return importLoaded(*model, options, report ? *report : own);
+}
+
+struct ModelWeights::Implementation {
+  std::unique_ptr<LoadedModel> model;
+  std::map<std::string, const onnx::TensorProto *> tensors;
+};
+
+ModelWeights::ModelWeights(std::unique_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+ModelWeights::~ModelWeights() = default;
+
+Expected<std::unique_ptr<ModelWeights>> ModelWeights::open(const std::string &path) {
+  Expected<std::unique_ptr<LoadedModel>> model = loadModel(path);
+  if (!model)
+    return model.error().in(path);
+  auto implementation = std::make_unique<Implementation>();
+  for (const onnx::TensorProto &tensor : (*model)->proto.graph().initializer()) {
+    if (Status status = (*model)->checkPayload(tensor); !status)
+      return status.error().in(path + ": initializer \"" + tensor.name() + "\"");
+    implementation->tensors[tensor.name()] = &tensor;
+  }
+  for (const onnx::NodeProto &node : (*model)->proto.graph().node())
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      if (node.op_type() == "Constant" && attribute.name() == "value" && attribute.has_t() && node.output_size() == 1)
+        implementation->tensors[node.output(0)] = &attribute.t();
+  implementation->model = std::move(*model);
+  return std::unique_ptr<ModelWeights>(new ModelWeights(std::move(implementation)));
+}
+
+Expected<StoredTensor> ModelWeights::read(const std::string &initializer) const {
+  auto found = implementation_->tensors.find(initializer);
+  if (found == implementation_->tensors.end())
+    return Error("the model has no initializer \"" + initializer + "\"");
+  StoredTensor tensor;
+  ZEROCC_ASSIGN(tensor.type, LoadedModel::typeOf(*found->second));
+  ZEROCC_ASSIGN(tensor.bytes, implementation_->model->bytesOf(*found->second));
+  return tensor;
+}
+
+} // namespace zerocc

@@ -1,0 +1,126 @@
+// Lowerings of reductions. Axes are an attribute in old opsets and an operand in new ones (13 for ReduceSum, 18 for the
+// others); core reductions remove their axes, so keepdims is a reshape.
+
+#include "compiler/onnx/lowerings.h"
+
+#include <numeric>
+
+namespace zerocc {
+namespace {
+
+struct Reduction {
+  Value *x = nullptr;
+  std::vector<int64_t> axes;
+  Dims resultDims;
+  int64_t count = 1; // elements that meet in one
+};
+
+std::optional<Reduction> reductionOf(NodeLowering &n, int64_t axesSince) {
+  Reduction reduction;
+  reduction.x = n.in(0);
+  std::optional<std::vector<int64_t>> axes = n.intsOperandOrAttribute("axes", 1, axesSince);
+  if (!reduction.x || n.failed())
+    return std::nullopt;
+  int64_t rank = reduction.x->type.rank();
+  bool noneMeansNone = n.version >= axesSince && n.intAttribute("noop_with_empty_axes", 0);
+  if (!axes || axes->empty()) {
+    axes.emplace(noneMeansNone ? 0 : rank);
+    std::iota(axes->begin(), axes->end(), 0);
+  }
+  if (!(axes = n.normalAxes(*axes, rank)))
+    return std::nullopt;
+  reduction.axes = *axes;
+  bool keep = n.intAttribute("keepdims", 1);
+  for (int64_t i = 0, next = 0; i < rank; ++i) {
+    bool reduced = next < static_cast<int64_t>(axes->size()) && (*axes)[next] == i;
+    next += reduced;
+    reduction.count *= reduced ? reduction.x->type.dims[i] : 1;
+    if (!reduced || keep)
+      reduction.resultDims.push_back(reduced ? 1 : reduction.x->type.dims[i]);
+  }
+  return reduction;
+}
+
+constexpr int64_t kSumAxesSince = 13, kOtherAxesSince = 18;
+
+template <typename F> Values reduceSumOf(NodeLowering &n, int64_t axesSince, F before) {
+  std::optional<Reduction> r = reductionOf(n, axesSince);
+  if (!r)
+    return {nullptr};
+  return {n.reshape(n.reduceSum(before(r->x), r->axes), r->resultDims)};
+}
+
+Values mapFirst(Values values, NodeLowering &n, OpKind op) { return {n.unary(op, values[0])}; }
+
+} // namespace
+
+Values lowerReduceSum(NodeLowering &n) {
+  return reduceSumOf(n, kSumAxesSince, [](Value *x) { return x; });
+}
+
+Values lowerReduceMean(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  if (!r)
+    return {nullptr};
+  Value *sum = n.reshape(n.reduceSum(r->x, r->axes), r->resultDims);
+  return {r->count == 1 ? sum : n.div(sum, static_cast<double>(r->count))};
+}
+
+Values lowerReduceSumSquare(NodeLowering &n) {
+  return reduceSumOf(n, kOtherAxesSince, [&](Value *x) { return n.mul(x, x); });
+}
+
+Values lowerReduceL1(NodeLowering &n) {
+  return reduceSumOf(n, kOtherAxesSince, [&](Value *x) { return n.unary(OpKind::Abs, x); });
+}
+
+Values lowerReduceL2(NodeLowering &n) { return mapFirst(lowerReduceSumSquare(n), n, OpKind::Sqrt); }
+
+Values lowerReduceLogSum(NodeLowering &n) {
+  return mapFirst(reduceSumOf(n, kOtherAxesSince, [](Value *x) { return x; }), n, OpKind::Log);
+}
+
+Values lowerReduceMax(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  return {r ? n.reshape(n.reduceMax(r->x, r->axes), r->resultDims) : nullptr};
+}
+
+// min x = -max -x
+Values lowerReduceMin(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  if (!r)
+    return {nullptr};
+  Value *greatest = n.reduceMax(n.unary(OpKind::Neg, r->x), r->axes);
+  return {n.reshape(n.unary(OpKind::Neg, greatest), r->resultDims)};
+}
+
+// ln Σ e^x = m + ln Σ e^(x - m), m = max x
+Values lowerReduceLogSumExp(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  if (!r)
+    return {nullptr};
+  Dims kept = r->x->type.dims;
+  for (int64_t axis : r->axes)
+    kept[axis] = 1;
+  Value *greatest = n.reduceMax(r->x, r->axes);
+  Value *shifted = n.sub(r->x, n.reshape(greatest, kept));
+  Value *sum = n.reduceSum(n.unary(OpKind::Exp, shifted), r->axes);
+  return {n.reshape(n.add(greatest, n.unary(OpKind::Log, sum)), r->resultDims)};
+}
+
+/// Products occur in the computation of shapes; as a part of the model they have no core op.
+Values lowerReduceProd(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  if (!r)
+    return {nullptr};
+  const HostTensor *x = n.host(r->x);
+  if (!x || isFloat(x->type.dtype) || r->count != x->type.elements())
+    return {n.fail("ReduceProd is supported only on whole integer tensors that are known when compiling")};
+  int64_t product = 1;
+  for (int64_t value : x->integers)
+    if (__builtin_mul_overflow(product, value, &product))
+      return {n.fail("the product overflows")};
+  return {n.constant(HostTensor::integer({x->type.dtype, r->resultDims}, {product}))};
+}
+
+} // namespace zerocc

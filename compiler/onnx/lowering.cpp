@@ -1,0 +1,287 @@
+// Walks the ONNX nodes in order, each by its row of the table. A name is bound to a value once its node is lowered; a
+// node that cannot be lowered binds its outputs to "unknown", and so does, silently, everything behind it: one fault is
+// one finding. Nodes that no output of the model needs are not looked at.
+
+#include "compiler/onnx/lowering.h"
+
+#include "compiler/onnx/structure.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <set>
+
+namespace zerocc {
+namespace {
+
+constexpr int kMaxFindingsPerOp = 8;
+
+class ModelLowering {
+public:
+  ModelLowering(const LoadedModel &model, const FlatModel &flat, ParameterTable &parameters,
+                const ImportOptions &options, Module &module, ImportReport &report)
+      : model_(model), flat_(flat), parameters_(parameters), options_(options), module_(module), report_(report),
+        graph_(module.addGraph("forward")), folder_(module, [this](const std::string &name) { return read(name); }) {}
+
+  std::vector<Diagnostic> run() {
+    for (const Input &input : module_.inputs)
+      bind(input.value->name, input.value.get());
+    addParameters();
+    markNeeded();
+    lowerNodes(flat_.graph);
+    for (const std::string &output : flat_.graph.outputs) {
+      Value *value = operand(output, {nullptr, 0});
+      if (value)
+        graph_.results.push_back({output, value});
+    }
+    for (const auto &[op, count] : hiddenFindings_)
+      findings_.push_back({"and " + std::to_string(count) + " more nodes of op " + op, ""});
+    if (!findings_.empty())
+      return std::move(findings_);
+    folder_.settle(graph_);
+    dropUnused();
+    return {};
+  }
+
+private:
+  // --- names --------------------------------------------------------------------------------------------------------
+
+  void bind(const std::string &name, Value *value) { values_[name] = value; } // null: unknown
+
+  Expected<std::string> read(const std::string &initializer) const {
+    auto found = flat_.initializerOf.find(initializer);
+    if (found == flat_.initializerOf.end())
+      return Error("there is no initializer \"" + initializer + "\"");
+    return model_.bytesOf(*found->second);
+  }
+
+  std::string freshGlobal(std::string name) const {
+    while (module_.global(name))
+      name += "~";
+    return name;
+  }
+
+  /// Parameters have f32 values: what the optimizer updates. Models in other float dtypes read them through a cast.
+  void addParameters() {
+    for (ParameterTable::Entry &entry : parameters_.entries) {
+      ImportedParameter &parameter = entry.report;
+      parameter.name = freshGlobal(parameter.name);
+      DataSource source{DataSource::Kind::initializer, "", parameter.initializer};
+      parameterValues_.push_back(module_.addParameter(parameter.name, parameter.type, source));
+      Parameter &added = module_.parameters.back();
+      added.trainable = parameter.trainable;
+      added.group = parameter.type.rank() >= 2 ? "decay" : "no-decay";
+      added.tiedNote = entry.tied;
+    }
+  }
+
+  /// What a reader gets for a name: null when it is unknown because of an earlier finding.
+  Value *operand(const std::string &name, Slot slot) {
+    if (auto found = values_.find(name); found != values_.end())
+      return found->second;
+    auto initializer = flat_.initializerOf.find(name);
+    if (initializer == flat_.initializerOf.end())
+      return nullptr;
+    ParameterTable::Use use = parameters_.find(name, slot);
+    if (use.entry < 0)
+      return values_[name] = constantOf(name, *initializer->second);
+    return parameterOf(use, *initializer->second);
+  }
+
+  Value *parameterOf(ParameterTable::Use use, const onnx::TensorProto &tensor) {
+    Value *&made = parameterReads_[{use.entry, use.transposed}];
+    if (made)
+      return made;
+    GraphBuilder builder(module_, graph_);
+    builder.location = parameters_.entries[use.entry].report.initializer;
+    Value *value = parameterValues_[use.entry];
+    value = builder.cast(value, *dtypeFromOnnx(tensor.data_type()));
+    if (use.transposed)
+      value = builder.transpose(value, {1, 0});
+    return made = value;
+  }
+
+  Value *constantOf(const std::string &name, const onnx::TensorProto &tensor) {
+    Expected<TensorType> type = LoadedModel::typeOf(tensor);
+    if (!type) {
+      findings_.push_back({"initializer \"" + name + "\": " + type.error().findings().front().message, ""});
+      return nullptr;
+    }
+    if (type->bytes() > kInlineConstantBytes)
+      return module_.addConstant(freshGlobal(name), *type, {DataSource::Kind::initializer, "", name});
+    Expected<std::string> bytes = model_.bytesOf(tensor);
+    if (!bytes) {
+      findings_.push_back({"initializer \"" + name + "\": " + bytes.error().findings().front().message, ""});
+      return nullptr;
+    }
+    if (type->dims.empty() && isFloat(type->dtype))
+      return module_.scalar(type->dtype, HostTensor::fromBytes(*type, *bytes).at(0));
+    return module_.addConstant(freshGlobal(name), *type, {DataSource::Kind::inlineBytes, *bytes, ""});
+  }
+
+  // --- which nodes --------------------------------------------------------------------------------------------------
+
+  void markNeeded() {
+    neededNames_.insert(flat_.graph.outputs.begin(), flat_.graph.outputs.end());
+    markNeeded(flat_.graph);
+  }
+
+  void markNeeded(const FlatGraph &graph) {
+    for (const FlatNode &node : llvm::reverse(graph.nodes)) {
+      if (llvm::none_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); }))
+        continue;
+      neededNames_.insert(node.inputs.begin(), node.inputs.end());
+      for (const auto &[name, subgraph] : node.subgraphs) {
+        neededNames_.insert(subgraph->outputs.begin(), subgraph->outputs.end());
+        markNeeded(*subgraph);
+      }
+    }
+  }
+
+  // --- nodes --------------------------------------------------------------------------------------------------------
+
+  void lowerNodes(const FlatGraph &graph) {
+    for (const FlatNode &node : graph.nodes)
+      if (llvm::any_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); }))
+        lowerNode(node);
+  }
+
+  void find(const FlatNode &node, const Diagnostic &finding) {
+    if (++findingsOf_[node.op] > kMaxFindingsPerOp) {
+      ++hiddenFindings_[node.op];
+      return;
+    }
+    std::string first = node.outputs.empty() ? "" : node.outputs[0];
+    findings_.push_back({nodeTitle(node.name, node.op, first) + ": " + finding.message, finding.hint});
+  }
+
+  static const LoweringRow *rowOf(const FlatNode &node) {
+    static const llvm::StringMap<const LoweringRow *> rows = [] {
+      llvm::StringMap<const LoweringRow *> map;
+      for (const LoweringRow &row : loweringTable())
+        map[std::string(row.domain) + "::" + row.op] = &row;
+      return map;
+    }();
+    return rows.lookup(node.domain + "::" + node.op);
+  }
+
+  void lowerNode(const FlatNode &node) {
+    ++report_.ops[node.domain.empty() ? node.op : node.domain + "." + node.op];
+    Values operands;
+    bool unknown = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      operands.push_back(node.inputs[i].empty() ? nullptr : operand(node.inputs[i], {&node, static_cast<int>(i)}));
+      unknown |= !node.inputs[i].empty() && !operands.back();
+    }
+    auto giveUp = [&] {
+      for (const std::string &output : node.outputs)
+        bind(output, nullptr);
+    };
+    if (node.domain.empty() && node.op == "If")
+      return unknown ? giveUp() : lowerIf(node, operands);
+    const LoweringRow *row = rowOf(node);
+    if (!row) {
+      std::string op = node.domain.empty() ? node.op : node.domain + "." + node.op;
+      find(node, {"op " + op + " is not supported", remedyFor(node)});
+      return giveUp();
+    }
+    if (node.version < row->since) {
+      find(node, {"op " + node.op + " is known from opset " + std::to_string(row->since) + " on, the model uses " +
+                      std::to_string(node.version),
+                  "export with a newer opset"});
+      return giveUp();
+    }
+    if (unknown)
+      return giveUp();
+    NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
+    Values results = row->lower(lowering);
+    for (size_t i = 0; i < node.outputs.size() && !lowering.failed(); ++i)
+      if (!node.outputs[i].empty() && (i >= results.size() || !results[i]) && neededNames_.count(node.outputs[i]))
+        lowering.fail("output " + std::to_string(i) + " (\"" + node.outputs[i] + "\") is not supported");
+    if (lowering.failed()) {
+      find(node, *lowering.finding);
+      return giveUp();
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      if (!node.outputs[i].empty())
+        bind(node.outputs[i], i < results.size() ? results[i] : nullptr);
+  }
+
+  /// The branch that a condition known now picks.
+  void lowerIf(const FlatNode &node, const Values &operands) {
+    const HostTensor *condition = operands.empty() || !operands[0] ? nullptr : folder_.evaluate(operands[0]);
+    const FlatGraph *branch = nullptr;
+    if (condition && condition->type.elements() == 1)
+      for (const auto &[name, subgraph] : node.subgraphs)
+        if (name == (condition->at(0) != 0 ? "then_branch" : "else_branch"))
+          branch = subgraph.get();
+    if (!branch || branch->outputs.size() != node.outputs.size()) {
+      find(node, {condition ? "the branch it takes is missing or has other outputs"
+                            : "the branch it takes depends on data",
+                  remedyFor(node)});
+      for (const std::string &output : node.outputs)
+        bind(output, nullptr);
+      return;
+    }
+    lowerNodes(*branch);
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      if (!node.outputs[i].empty())
+        bind(node.outputs[i], operand(branch->outputs[i], {nullptr, 0}));
+  }
+
+  // --- the end ------------------------------------------------------------------------------------------------------
+
+  /// Keeps the inputs, parameters and constants that the graph reads; constants in the order of their first use.
+  void dropUnused() {
+    llvm::DenseMap<const Value *, size_t> firstUse;
+    auto use = [&](const Value *value) {
+      if (value->isGlobal())
+        firstUse.try_emplace(value, firstUse.size());
+    };
+    for (const Node *node : graph_.nodes)
+      llvm::for_each(node->inputs, use);
+    for (const auto &[name, value] : graph_.results)
+      use(value);
+    for (const Input &input : module_.inputs)
+      if (!firstUse.count(input.value.get()))
+        report_.notes.push_back("input \"" + input.value->name + "\" is not read by anything and left out");
+    auto isUnused = [&](const auto &entry) { return !firstUse.count(entry.value.get()); };
+    llvm::erase_if(module_.inputs, isUnused);
+    llvm::erase_if(module_.constants, isUnused);
+    llvm::sort(module_.constants, [&](const Constant &a, const Constant &b) {
+      return firstUse[a.value.get()] < firstUse[b.value.get()];
+    });
+    std::set<std::string> kept;
+    for (const Parameter &parameter : module_.parameters)
+      if (!isUnused(parameter))
+        kept.insert(parameter.value->name);
+    llvm::erase_if(parameters_.entries, [&](const auto &entry) { return !kept.count(entry.report.name); });
+    llvm::erase_if(module_.parameters, isUnused);
+    module_.reindex();
+  }
+
+  const LoadedModel &model_;
+  const FlatModel &flat_;
+  ParameterTable &parameters_;
+  const ImportOptions &options_;
+  Module &module_;
+  ImportReport &report_;
+  Graph &graph_;
+  Folder folder_;
+  std::map<std::string, Value *> values_;
+  std::vector<Value *> parameterValues_; // by entry
+  std::map<std::pair<int, bool>, Value *> parameterReads_;
+  std::set<std::string> neededNames_;
+  std::vector<Diagnostic> findings_;
+  std::map<std::string, int> findingsOf_;
+  std::map<std::string, int> hiddenFindings_;
+};
+
+} // namespace
+
+std::vector<Diagnostic> lowerModel(const LoadedModel &model, const FlatModel &flat, ParameterTable &parameters,
+                                   const ImportOptions &options, Module &module, ImportReport &report) {
+  return ModelLowering(model, flat, parameters, options, module, report).run();
+}
+
+} // namespace zerocc

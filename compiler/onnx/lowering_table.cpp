@@ -1,0 +1,169 @@
+// The one list of ONNX ops that can be imported. `zerocc ops` prints it.
+
+#include "compiler/onnx/lowerings.h"
+
+#include "compiler/onnx/structure.h"
+
+namespace zerocc {
+
+static constexpr int kNow = kNewestOpset;
+
+static constexpr LoweringRow kRows[] = {
+    {"", "Abs", 1, kNow, lowerAbs, ""},
+    {"", "Add", 1, kNow, lowerAdd, ""},
+    {"", "And", 1, kNow, lowerAnd, ""},
+    {"", "BatchNormalization", 1, kNow, lowerBatchNormalization, "inference mode"},
+    {"", "Cast", 1, kNow, lowerCast, "float, double, float16, bfloat16, int64, int32, int8, uint8, bool"},
+    {"", "CastLike", 15, kNow, lowerCastLike, ""},
+    {"", "Ceil", 1, kNow, lowerCeil, ""},
+    {"", "Celu", 12, kNow, lowerCelu, ""},
+    {"", "Clip", 1, kNow, lowerClip, ""},
+    {"", "Concat", 1, kNow, lowerConcat, ""},
+    {"", "ConstantOfShape", 9, kNow, lowerConstantOfShape, "known shape"},
+    {"", "Cos", 7, kNow, lowerCos, ""},
+    {"", "CumSum", 11, kNow, lowerCumSum, "known axis"},
+    {"", "Div", 1, kNow, lowerDiv, ""},
+    {"", "Dropout", 1, kNow, lowerDropout, "inactive: training_mode false or ratio 0"},
+    {"", "Einsum", 12, kNow, lowerEinsum, "one or two operands, no \"...\", no repeated letter"},
+    {"", "Elu", 1, kNow, lowerElu, ""},
+    {"", "Equal", 1, kNow, lowerEqual, ""},
+    {"", "Erf", 9, kNow, lowerErf, ""},
+    {"", "Exp", 1, kNow, lowerExp, ""},
+    {"", "Expand", 8, kNow, lowerExpand, "known shape"},
+    {"", "Flatten", 1, kNow, lowerFlatten, ""},
+    {"", "Floor", 1, kNow, lowerFloor, ""},
+    {"", "Gather", 1, kNow, lowerGather, ""},
+    {"", "GatherElements", 11, kNow, lowerGatherElements, ""},
+    {"", "GatherND", 11, kNow, lowerGatherNd, "batch_dims 0"},
+    {"", "Gelu", 20, kNow, lowerGelu, ""},
+    {"", "Gemm", 1, kNow, lowerGemm, ""},
+    {"", "Greater", 1, kNow, lowerGreater, ""},
+    {"", "GreaterOrEqual", 12, kNow, lowerGreaterOrEqual, ""},
+    {"", "HardSigmoid", 1, kNow, lowerHardSigmoid, ""},
+    {"", "HardSwish", 14, kNow, lowerHardSwish, ""},
+    {"", "Identity", 1, kNow, lowerIdentity, "tensors"},
+    {"", "IsNaN", 9, kNow, lowerIsNan, ""},
+    {"", "LayerNormalization", 17, kNow, lowerLayerNormalization, ""},
+    {"", "LeakyRelu", 1, kNow, lowerLeakyRelu, ""},
+    {"", "Less", 1, kNow, lowerLess, ""},
+    {"", "LessOrEqual", 12, kNow, lowerLessOrEqual, ""},
+    {"", "Log", 1, kNow, lowerLog, ""},
+    {"", "LogSoftmax", 1, kNow, lowerLogSoftmax, ""},
+    {"", "MatMul", 1, kNow, lowerMatMul, "float operands"},
+    {"", "Max", 1, kNow, lowerMax, ""},
+    {"", "Mean", 1, kNow, lowerMean, ""},
+    {"", "Min", 1, kNow, lowerMin, ""},
+    {"", "Mish", 18, kNow, lowerMish, ""},
+    {"", "Mod", 10, kNow, lowerMod, ""},
+    {"", "Mul", 1, kNow, lowerMul, ""},
+    {"", "Neg", 1, kNow, lowerNeg, ""},
+    {"", "NegativeLogLikelihoodLoss", 12, kNow, lowerNegativeLogLikelihoodLoss, "behind a LogSoftmax; no weights"},
+    {"", "Not", 1, kNow, lowerNot, ""},
+    {"", "OneHot", 9, kNow, lowerOneHot, "known depth"},
+    {"", "Or", 1, kNow, lowerOr, ""},
+    {"", "PRelu", 7, kNow, lowerPRelu, ""},
+    {"", "Pad", 1, kNow, lowerPad, "constant mode, known pads"},
+    {"", "Pow", 1, kNow, lowerPow, ""},
+    {"", "RMSNormalization", 23, kNow, lowerRmsNormalization, ""},
+    {"", "Range", 11, kNow, lowerRange, "known operands"},
+    {"", "Reciprocal", 1, kNow, lowerReciprocal, ""},
+    {"", "ReduceL1", 1, kNow, lowerReduceL1, ""},
+    {"", "ReduceL2", 1, kNow, lowerReduceL2, ""},
+    {"", "ReduceLogSum", 1, kNow, lowerReduceLogSum, ""},
+    {"", "ReduceLogSumExp", 1, kNow, lowerReduceLogSumExp, ""},
+    {"", "ReduceMax", 1, kNow, lowerReduceMax, ""},
+    {"", "ReduceMean", 1, kNow, lowerReduceMean, ""},
+    {"", "ReduceMin", 1, kNow, lowerReduceMin, ""},
+    {"", "ReduceProd", 1, kNow, lowerReduceProd, "known integers"},
+    {"", "ReduceSum", 1, kNow, lowerReduceSum, ""},
+    {"", "ReduceSumSquare", 1, kNow, lowerReduceSumSquare, ""},
+    {"", "Relu", 1, kNow, lowerRelu, ""},
+    {"", "Reshape", 1, kNow, lowerReshape, "known shape"},
+    {"", "ScatterND", 11, kNow, lowerScatterNd, "known, consecutive rows; no reduction"},
+    {"", "Selu", 1, kNow, lowerSelu, ""},
+    {"", "Shape", 1, kNow, lowerShape, ""},
+    {"", "Sigmoid", 1, kNow, lowerSigmoid, ""},
+    {"", "Sign", 9, kNow, lowerSign, ""},
+    {"", "Sin", 7, kNow, lowerSin, ""},
+    {"", "Size", 1, kNow, lowerSize, ""},
+    {"", "Slice", 1, kNow, lowerSlice, "known bounds"},
+    {"", "Softmax", 1, kNow, lowerSoftmax, ""},
+    {"", "SoftmaxCrossEntropyLoss", 12, kNow, lowerSoftmaxCrossEntropyLoss, "mean or sum; no weights"},
+    {"", "Softplus", 1, kNow, lowerSoftplus, ""},
+    {"", "Softsign", 1, kNow, lowerSoftsign, ""},
+    {"", "Split", 1, kNow, lowerSplit, ""},
+    {"", "Sqrt", 1, kNow, lowerSqrt, ""},
+    {"", "Squeeze", 1, kNow, lowerSqueeze, ""},
+    {"", "Sub", 1, kNow, lowerSub, ""},
+    {"", "Sum", 1, kNow, lowerSum, ""},
+    {"", "Swish", 24, kNow, lowerSwish, ""},
+    {"", "Tanh", 1, kNow, lowerTanh, ""},
+    {"", "Tile", 6, kNow, lowerTile, "known repeats"},
+    {"", "Transpose", 1, kNow, lowerTranspose, ""},
+    {"", "Trilu", 14, kNow, lowerTrilu, "known diagonal"},
+    {"", "Unsqueeze", 1, kNow, lowerUnsqueeze, ""},
+    {"", "Where", 9, kNow, lowerWhere, ""},
+    {"", "Xor", 1, kNow, lowerXor, ""},
+};
+
+llvm::ArrayRef<LoweringRow> loweringTable() { return kRows; }
+
+namespace {
+
+struct Remedy {
+  const char *op, *text;
+};
+constexpr Remedy kRemedies[] = {
+    {"Loop", "export with fixed lengths, so that the loop is unrolled"},
+    {"Scan", "export with fixed lengths, so that the loop is unrolled"},
+    {"If", "bind the dimensions its condition depends on with --dim, or export without data-dependent branches"},
+    {"Conv", "convolutions are not supported in this version"},
+    {"ConvTranspose", "convolutions are not supported in this version"},
+    {"LSTM", "recurrent layers are not supported in this version"},
+    {"GRU", "recurrent layers are not supported in this version"},
+    {"RNN", "recurrent layers are not supported in this version"},
+    {"SequenceConstruct", "export without lists of tensors: torch.stack and torch.cat instead"},
+    {"SequenceAt", "export without lists of tensors: torch.stack and torch.cat instead"},
+    {"SplitToSequence", "export with dynamo=True, which writes Split"},
+    {"ConcatFromSequence", "export with dynamo=True, which writes Concat"},
+    {"NonZero", "its result has a shape that depends on data; use torch.where(condition, a, b) with three operands"},
+    {"TopK", "sorting is not supported in this version"},
+    {"RandomNormal", "export in eval mode, without random layers"},
+    {"RandomUniform", "export in eval mode, without random layers"},
+    {"RandomNormalLike", "export in eval mode, without random layers"},
+    {"RandomUniformLike", "export in eval mode, without random layers"},
+    {"Bernoulli", "export in eval mode, without random layers"},
+    {"Attention", "export with opset 18 to 22, where attention is written as products and softmax"},
+    {"RotaryEmbedding", "export with opset 18 to 22, where rotary embeddings are written out"},
+    {"QuantizeLinear", "train from the float export of the model"},
+    {"DequantizeLinear", "train from the float export of the model"},
+    {"QLinearMatMul", "train from the float export of the model"},
+    {"MatMulInteger", "train from the float export of the model"},
+};
+
+} // namespace
+
+std::string remedyFor(const FlatNode &node) {
+  if (node.domain == "com.microsoft")
+    return "this op is made by ONNX Runtime's optimizer: train from the model before it was optimized";
+  if (!node.domain.empty())
+    return "export the model without ops of domain \"" + node.domain + "\"";
+  for (const Remedy &remedy : kRemedies)
+    if (node.op == remedy.op)
+      return remedy.text;
+  return "`zerocc ops` lists the supported ops";
+}
+
+std::vector<ImportOp> importedOps() {
+  std::vector<ImportOp> ops;
+  for (const LoweringRow &row : kRows)
+    ops.push_back({row.domain, row.op, row.since, row.until, row.limits});
+  ops.push_back({"", "Constant", 1, kNow, "tensors and numbers"});
+  ops.push_back({"", "If", 1, kNow, "known condition"});
+  llvm::sort(ops, [](const ImportOp &a, const ImportOp &b) {
+    return std::tie(a.domain, a.name) < std::tie(b.domain, b.name);
+  });
+  return ops;
+}
+
+} // namespace zerocc

@@ -1,0 +1,119 @@
+#pragma once
+
+#include "compiler/onnx/lowering.h"
+
+namespace zerocc {
+
+// Every lowering in the table (lowering_table.cpp), grouped by the file it lives in.
+
+// lower_math.cpp
+Values lowerNeg(NodeLowering &n);
+Values lowerAbs(NodeLowering &n);
+Values lowerSign(NodeLowering &n);
+Values lowerExp(NodeLowering &n);
+Values lowerLog(NodeLowering &n);
+Values lowerSqrt(NodeLowering &n);
+Values lowerTanh(NodeLowering &n);
+Values lowerSigmoid(NodeLowering &n);
+Values lowerErf(NodeLowering &n);
+Values lowerSin(NodeLowering &n);
+Values lowerCos(NodeLowering &n);
+Values lowerRelu(NodeLowering &n);
+Values lowerFloor(NodeLowering &n);
+Values lowerCeil(NodeLowering &n);
+Values lowerNot(NodeLowering &n);
+Values lowerReciprocal(NodeLowering &n);
+Values lowerIsNan(NodeLowering &n);
+Values lowerAdd(NodeLowering &n);
+Values lowerSub(NodeLowering &n);
+Values lowerMul(NodeLowering &n);
+Values lowerDiv(NodeLowering &n);
+Values lowerPow(NodeLowering &n);
+Values lowerMod(NodeLowering &n);
+Values lowerSum(NodeLowering &n);
+Values lowerMax(NodeLowering &n);
+Values lowerMin(NodeLowering &n);
+Values lowerMean(NodeLowering &n);
+Values lowerClip(NodeLowering &n);
+Values lowerAnd(NodeLowering &n);
+Values lowerOr(NodeLowering &n);
+Values lowerXor(NodeLowering &n);
+Values lowerEqual(NodeLowering &n);
+Values lowerLess(NodeLowering &n);
+Values lowerLessOrEqual(NodeLowering &n);
+Values lowerGreater(NodeLowering &n);
+Values lowerGreaterOrEqual(NodeLowering &n);
+Values lowerWhere(NodeLowering &n);
+Values lowerCast(NodeLowering &n);
+Values lowerCastLike(NodeLowering &n);
+Values lowerGelu(NodeLowering &n);
+Values lowerLeakyRelu(NodeLowering &n);
+Values lowerPRelu(NodeLowering &n);
+Values lowerElu(NodeLowering &n);
+Values lowerCelu(NodeLowering &n);
+Values lowerSelu(NodeLowering &n);
+Values lowerSoftplus(NodeLowering &n);
+Values lowerMish(NodeLowering &n);
+Values lowerSoftsign(NodeLowering &n);
+Values lowerHardSigmoid(NodeLowering &n);
+Values lowerHardSwish(NodeLowering &n);
+Values lowerSwish(NodeLowering &n);
+
+// lower_shape.cpp
+Values lowerIdentity(NodeLowering &n);
+Values lowerShape(NodeLowering &n);
+Values lowerSize(NodeLowering &n);
+Values lowerReshape(NodeLowering &n);
+Values lowerTranspose(NodeLowering &n);
+Values lowerSqueeze(NodeLowering &n);
+Values lowerUnsqueeze(NodeLowering &n);
+Values lowerFlatten(NodeLowering &n);
+Values lowerExpand(NodeLowering &n);
+Values lowerTile(NodeLowering &n);
+Values lowerConcat(NodeLowering &n);
+Values lowerSplit(NodeLowering &n);
+Values lowerSlice(NodeLowering &n);
+Values lowerPad(NodeLowering &n);
+Values lowerGather(NodeLowering &n);
+Values lowerGatherNd(NodeLowering &n);
+Values lowerGatherElements(NodeLowering &n);
+Values lowerScatterNd(NodeLowering &n);
+Values lowerConstantOfShape(NodeLowering &n);
+Values lowerRange(NodeLowering &n);
+Values lowerTrilu(NodeLowering &n);
+Values lowerCumSum(NodeLowering &n);
+Values lowerOneHot(NodeLowering &n);
+
+// lower_reduce.cpp
+Values lowerReduceSum(NodeLowering &n);
+Values lowerReduceMean(NodeLowering &n);
+Values lowerReduceMax(NodeLowering &n);
+Values lowerReduceMin(NodeLowering &n);
+Values lowerReduceProd(NodeLowering &n);
+Values lowerReduceSumSquare(NodeLowering &n);
+Values lowerReduceL1(NodeLowering &n);
+Values lowerReduceL2(NodeLowering &n);
+Values lowerReduceLogSum(NodeLowering &n);
+Values lowerReduceLogSumExp(NodeLowering &n);
+
+// lower_network.cpp
+Values lowerMatMul(NodeLowering &n);
+Values lowerGemm(NodeLowering &n);
+Values lowerEinsum(NodeLowering &n);
+Values lowerSoftmax(NodeLowering &n);
+Values lowerLogSoftmax(NodeLowering &n);
+Values lowerLayerNormalization(NodeLowering &n);
+Values lowerRmsNormalization(NodeLowering &n);
+Values lowerBatchNormalization(NodeLowering &n);
+Values lowerDropout(NodeLowering &n);
+Values lowerSoftmaxCrossEntropyLoss(NodeLowering &n);
+Values lowerNegativeLogLikelihoodLoss(NodeLowering &n);
+
+// Shared by several files.
+/// [rows, columns]: the dims before `axis`, and the others.
+Value *flattenTo2D(NodeLowering &n, Value *x, int64_t axis);
+/// Undoes NodeLowering::moveLast.
+Value *moveBack(NodeLowering &n, Value *x, int64_t axis);
+Value *clip(NodeLowering &n, Value *x, Value *low, Value *high);
+
+} // namespace zerocc
