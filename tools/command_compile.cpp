@@ -185,6 +185,9 @@ Status compileModel(const CompileFlags &flags, const std::string &commandLine) {
   emit.graphFingerprint = fingerprint(compiled->graphText);
   emit.groups = {"decay", "no-decay"};
   emit.defaults = runDefaults(flags);
+  for (const ImportedParameter &parameter : importReport.parameters)
+    if (!parameter.copies.empty() || !parameter.transposedCopies.empty())
+      emit.copies[parameter.name] = {parameter.copies, parameter.transposedCopies};
   plan::Plan plan = emitPlan(*compiled->module, emit);
   std::vector<Diagnostic> findings = verifyPlan(plan);
   if (!findings.empty())

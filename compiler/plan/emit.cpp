@@ -74,6 +74,10 @@ private:
       to->set_tied(from.tiedNote);
       to->set_bucket(from.bucket);
       to->set_bucket_offset(from.bucketOffset);
+      if (auto copies = options_.copies.find(from.value->name); copies != options_.copies.end()) {
+        to->mutable_copies()->Add(copies->second.same.begin(), copies->second.same.end());
+        to->mutable_transposed_copies()->Add(copies->second.transposed.begin(), copies->second.transposed.end());
+      }
     }
   }
 

@@ -5,6 +5,11 @@
 
 namespace zerocc {
 
+/// Initializers, besides its own, that a parameter's values go home to.
+struct ParameterCopies {
+  std::vector<std::string> same, transposed;
+};
+
 /// What a plan says that the module does not know.
 struct EmitOptions {
   std::string compilerVersion, command, modelFile;
@@ -17,6 +22,7 @@ struct EmitOptions {
   std::string modelFingerprint; // of the model without weights, hex
   std::string graphFingerprint; // of the fused graph, for the numerics key
   plan::RunDefaults defaults;
+  std::map<std::string, ParameterCopies> copies; // by parameter name
   std::vector<std::string> groups; // parameter groups, in the order of defaults.group_*
 };
 

@@ -1,0 +1,131 @@
+#include "runtime/training/parameters.h"
+
+#include "runtime/training/random.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace zerocc {
+namespace {
+
+const plan::Storage *storageOf(const plan::Plan &plan, int bucket, plan::Storage::Kind kind) {
+  for (const plan::Storage &storage : plan.storages())
+    if (storage.kind() == kind && storage.bucket() == bucket)
+      return &storage;
+  return nullptr;
+}
+
+// Elements [begin, end) of the bucket that a rank has to know: its own part, or all.
+struct Window {
+  int64_t begin = 0, end = 0;
+};
+
+Window ownedBy(const plan::Plan &plan, const plan::Bucket &bucket, int shardIndex) {
+  int64_t padded = static_cast<int64_t>(bucket.padded_elements()), shard = static_cast<int64_t>(plan.mesh().shard());
+  bool everyoneOwnsAll = bucket.parameters() == "whole" && (bucket.states() == "whole" || !bucket.trainable());
+  if (everyoneOwnsAll)
+    return {0, padded};
+  int64_t part = padded / shard;
+  return {shardIndex * part, (shardIndex + 1) * part};
+}
+
+Status fillNormal(const plan::Parameter &parameter, uint32_t stream, const InitialValues &values, int64_t begin,
+                  int64_t end, float *target) {
+  bool vector = parameter.dims_size() < 2;
+  bool scale = vector && (parameter.name().find("weight") != std::string::npos ||
+                          parameter.name().find("gamma") != std::string::npos ||
+                          parameter.name().find("scale") != std::string::npos);
+  for (int64_t i = begin; i < end; ++i)
+    target[i - begin] = vector ? (scale ? 1.0f : 0.0f)
+                               : static_cast<float>(*values.normalStd * standardNormal(values.seed, stream, i));
+  return success();
+}
+
+Status fillParameter(const plan::Plan &plan, int index, const InitialValues &values, int64_t begin, int64_t end,
+                     float *target) {
+  const plan::Parameter &parameter = plan.parameters(index);
+  if (values.normalStd)
+    return fillNormal(parameter, static_cast<uint32_t>(index), values, begin, end, target);
+  if (!parameter.inline_data().empty()) {
+    std::memcpy(target, parameter.inline_data().data() + begin * 4, (end - begin) * 4);
+    return success();
+  }
+  if (!values.model)
+    return Error("parameter \"" + parameter.name() + "\" has no values",
+                 "give --model " + plan.provenance().model_file() + " or --init normal:0.02");
+  return values.model->read(parameter.initializer(), begin, end, DType::f32, target);
+}
+
+Status loadBucket(const plan::Plan &plan, Executor &executor, int b, const InitialValues &values) {
+  const plan::Bucket &bucket = plan.buckets(b);
+  const plan::Storage *storage = storageOf(plan, b, plan::Storage::PARAMETER);
+  if (!storage)
+    return Error("plan: bucket \"" + bucket.name() + "\" has no parameter storage");
+  Window owned = ownedBy(plan, bucket, executor.shardIndex());
+  int64_t first = storage->sharded() ? owned.begin : 0; // bucket element at the storage's start
+  auto *bytes = reinterpret_cast<float *>(executor.address(storage->region(), storage->offset()));
+  for (const plan::Range &range : bucket.ranges()) {
+    int64_t begin = std::max<int64_t>(range.begin(), owned.begin), end = std::min<int64_t>(range.end(), owned.end);
+    if (begin < end)
+      ZEROCC_TRY(fillParameter(plan, static_cast<int>(range.parameter()), values, begin - range.begin(),
+                               end - range.begin(), bytes + (begin - first)));
+  }
+  return success();
+}
+
+int64_t elementsOf(const plan::Constant &constant) {
+  int64_t n = 1;
+  for (int64_t dim : constant.dims())
+    n *= dim;
+  return n;
+}
+
+} // namespace
+
+Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values) {
+  for (int b = 0; b < plan.buckets_size(); ++b)
+    ZEROCC_TRY(loadBucket(plan, executor, b, values));
+  for (const plan::Constant &constant : plan.constants()) {
+    char *target = executor.address(0, constant.offset());
+    DType dtype = static_cast<DType>(constant.dtype());
+    if (!constant.inline_data().empty()) {
+      std::memcpy(target, constant.inline_data().data(), constant.inline_data().size());
+    } else if (!constant.initializer().empty()) {
+      if (!values.model)
+        return Error("constant \"" + constant.name() + "\" lies in the model file",
+                     "give --model " + plan.provenance().model_file());
+      ZEROCC_TRY(values.model->read(constant.initializer(), 0, elementsOf(constant), dtype, target));
+    }
+  }
+  return success();
+}
+
+std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int index, Tensor which) {
+  const plan::Parameter &parameter = plan.parameters(index);
+  const plan::Bucket &bucket = plan.buckets(static_cast<int>(parameter.bucket()));
+  const plan::Storage *storage =
+      storageOf(plan, static_cast<int>(parameter.bucket()),
+                which == Tensor::parameter ? plan::Storage::PARAMETER : plan::Storage::GRADIENT);
+  int64_t elements = 1;
+  for (int64_t dim : parameter.dims())
+    elements *= dim;
+  std::vector<float> out(elements, 0.0f);
+  if (!storage)
+    return out;
+  int64_t begin = static_cast<int64_t>(parameter.bucket_offset()), end = begin + elements;
+  for (int r = 0; r < static_cast<int>(plan.mesh().shard()); ++r) {
+    // Each rank's own part, also of whole storages: there it is what the rank itself has summed or updated.
+    int64_t part = static_cast<int64_t>(bucket.padded_elements()) / static_cast<int64_t>(plan.mesh().shard());
+    Window own{r * part, (r + 1) * part};
+    int64_t from = std::max(begin, own.begin), to = std::min(end, own.end);
+    if (from >= to)
+      continue;
+    Executor &executor = group.executor(r);
+    auto *bytes = reinterpret_cast<const float *>(executor.address(storage->region(), storage->offset()));
+    int64_t first = storage->sharded() ? own.begin : 0;
+    std::copy(bytes + (from - first), bytes + (to - first), out.begin() + (from - begin));
+  }
+  return out;
+}
+
+} // namespace zerocc

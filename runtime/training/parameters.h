@@ -1,0 +1,25 @@
+#pragma once
+
+#include "runtime/executor/rank_group.h"
+#include "runtime/weights/model_weights.h"
+
+#include <optional>
+
+namespace zerocc {
+
+/// Where the first values of parameters and constants come from.
+struct InitialValues {
+  const ModelWeights *model = nullptr; // initializers of the ONNX file; null: none at hand
+  std::optional<double> normalStd;     // --init normal:STD: matrices from N(0, STD²), norm scales 1, other vectors 0
+  uint64_t seed = 0;
+};
+
+/// Fills a rank's persistent memory before the first segment: its own part of every parameter (all of it where states
+/// are whole or nobody updates it), constants. A rank reads only what it owns.
+Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values);
+
+/// A parameter or its summed gradient (row-major, f32), put together from the owners' parts. Between segments only.
+enum class Tensor { parameter, gradient };
+std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int parameter, Tensor which);
+
+} // namespace zerocc

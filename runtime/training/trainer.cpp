@@ -1,0 +1,174 @@
+#include "runtime/training/trainer.h"
+
+#include "runtime/plan/scalars.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+namespace zerocc {
+namespace {
+
+struct RunTimeValue {
+  const char *name;
+  int scalar; // -1: of all groups that decay
+  const char *meaning;
+};
+constexpr RunTimeValue kRunTimeValues[] = {
+    {"lr", kScalarBaseLr, "learning rate"},
+    {"beta1", kScalarBeta1, "AdamW: decay of the first moment"},
+    {"beta2", kScalarBeta2, "AdamW: decay of the second moment"},
+    {"eps", kScalarEps, "AdamW: added to the root"},
+    {"momentum", kScalarMomentum, "SGD"},
+    {"nesterov", kScalarNesterov, "SGD: 0 or 1"},
+    {"clip-grad-norm", kScalarClip, "greatest global gradient norm (0: off)"},
+    {"warmup-steps", kScalarWarmupSteps, "linear warm-up of the learning rate"},
+    {"total-steps", kScalarTotalSteps, "length of the schedule"},
+    {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
+    {"weight-decay", -1, "of matrices (vectors do not decay)"},
+};
+
+double scheduleNumber(const std::string &name) {
+  return name == "linear" ? 1 : name == "cosine" ? 2 : 0;
+}
+
+} // namespace
+
+std::vector<std::pair<std::string, std::string>> runTimeValues() {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const RunTimeValue &value : kRunTimeValues)
+    values.push_back({value.name, value.meaning});
+  return values;
+}
+
+Expected<std::unique_ptr<Trainer>> Trainer::create(const plan::Plan &plan, const TrainerOptions &options) {
+  ZEROCC_ASSIGN(auto group, RankGroup::create(plan, options.group));
+  std::unique_ptr<Trainer> trainer(new Trainer(plan, std::move(group)));
+  ZEROCC_TRY(trainer->group_->forEachRank(
+      [&](Executor &executor) { return loadValues(plan, executor, options.values); }));
+  ZEROCC_TRY(trainer->writeScalars(options));
+  if (trainer->group_->executor(0).hasSegment("init"))
+    ZEROCC_TRY(trainer->group_->runSegment("init"));
+  return trainer;
+}
+
+Status Trainer::writeScalars(const TrainerOptions &options) {
+  const plan::RunDefaults &defaults = plan_.defaults();
+  double scalars[kScalars] = {};
+  scalars[kScalarBaseLr] = defaults.lr();
+  scalars[kScalarBeta1] = defaults.beta1();
+  scalars[kScalarBeta2] = defaults.beta2();
+  scalars[kScalarEps] = defaults.eps();
+  scalars[kScalarMomentum] = defaults.momentum();
+  scalars[kScalarNesterov] = defaults.nesterov();
+  scalars[kScalarClip] = defaults.clip_grad_norm();
+  scalars[kScalarSchedule] = scheduleNumber(defaults.lr_schedule());
+  scalars[kScalarWarmupSteps] = static_cast<double>(defaults.warmup_steps());
+  scalars[kScalarTotalSteps] =
+      static_cast<double>(defaults.total_steps() ? defaults.total_steps() : options.totalSteps);
+  scalars[kScalarMinLr] = defaults.min_lr();
+  scalars[kScalarStaticCount] = plan_.facts().static_count();
+  for (int g = 0; g < defaults.group_weight_decay_size() && g < kMaxGroups; ++g) {
+    scalars[kScalarGroups + 2 * g] = defaults.group_weight_decay(g);
+    scalars[kScalarGroups + 2 * g + 1] = defaults.group_lr_factor(g);
+  }
+  for (const auto &[name, value] : options.set) {
+    const RunTimeValue *found = nullptr;
+    for (const RunTimeValue &candidate : kRunTimeValues)
+      if (name == candidate.name)
+        found = &candidate;
+    if (!found) {
+      std::string names;
+      for (const RunTimeValue &candidate : kRunTimeValues)
+        names += std::string(names.empty() ? "" : ", ") + candidate.name;
+      return Error("--set: there is no run-time value \"" + name + "\"", "run-time values are " + names);
+    }
+    if (found->scalar == kScalarClip && value > 0 && !plan_.facts().clipping())
+      return Error("--set clip-grad-norm: the plan was compiled without clipping",
+                   "compile with --clip-grad-norm; its value can be set at run time");
+    if (found->scalar >= 0) {
+      scalars[found->scalar] = value;
+    } else {
+      for (int g = 0; g < plan_.groups_size(); ++g)
+        if (plan_.groups(g) == "decay")
+          scalars[kScalarGroups + 2 * g] = value;
+    }
+  }
+  return group_->forEachRank(
+      [&](Executor &executor) { return executor.writeStorage("scalars", scalars, sizeof scalars); });
+}
+
+Status Trainer::fillInputs(Executor &executor, const DataSet &data, const Batch &batch) {
+  for (int i = 0; i < plan_.inputs_size(); ++i)
+    ZEROCC_TRY(data.fill(batch, i, executor.address(3, plan_.inputs(i).offset())));
+  return success();
+}
+
+const char *Trainer::variant(int64_t k) const {
+  int64_t last = static_cast<int64_t>(plan_.micro_steps()) - 1;
+  return last == 0 ? "only" : k == 0 ? "first" : k == last ? "last" : "middle";
+}
+
+Expected<StepReport> Trainer::step(const DataSet &data, const std::function<void()> &beforeUpdate) {
+  auto begin = std::chrono::steady_clock::now();
+  int64_t microSteps = static_cast<int64_t>(plan_.micro_steps());
+  // By reference: a std::function of its own would allocate.
+  auto microBatches = [&](Executor &executor) -> Status {
+    for (int64_t k = 0; k < microSteps; ++k) {
+      ZEROCC_TRY(fillInputs(executor, data, {step_, k, executor.rank()}));
+      ZEROCC_TRY(executor.runSegment(variant(k)));
+    }
+    return beforeUpdate ? success() : executor.runSegment("update");
+  };
+  ZEROCC_TRY(group_->forEachRank(std::ref(microBatches)));
+  if (beforeUpdate) {
+    beforeUpdate();
+    ZEROCC_TRY(group_->runSegment("update"));
+  }
+  double scalars[kScalars];
+  ZEROCC_TRY(group_->executor(0).readStorage("scalars", scalars, sizeof scalars));
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  StepReport report;
+  report.step = ++step_;
+  report.loss = scalars[kScalarLoss];
+  report.lr = scalars[kScalarLr];
+  report.gradNorm = scalars[kScalarGradNorm];
+  report.skipped = static_cast<int64_t>(scalars[kScalarSkipped]);
+  report.skippedNow = scalars[kScalarSkip] != 0;
+  report.milliseconds = seconds * 1e3;
+  report.samplesPerSecond = static_cast<double>(microSteps * group_->ranks() * plan_.micro_batch()) / seconds;
+  int64_t wire = group_->traffic().total();
+  report.wireBytes = wire - wireBefore_;
+  wireBefore_ = wire;
+  return report;
+}
+
+std::pair<double, double> Trainer::lossPair() {
+  double sum = 0, count = 0;
+  for (int r = 0; r < group_->ranks(); ++r) {
+    auto view = group_->executor(r).storage("loss");
+    auto *pair = static_cast<const double *>(view->data);
+    sum += pair[0];
+    count += pair[1];
+  }
+  return {sum, count};
+}
+
+Expected<double> Trainer::evaluate(const DataSet &data, int64_t batches) {
+  double sum = 0, count = 0;
+  int64_t microSteps = static_cast<int64_t>(plan_.micro_steps());
+  for (int64_t m = 0; m < batches; ++m) {
+    auto one = [&](Executor &executor) -> Status {
+      ZEROCC_TRY(fillInputs(executor, data, {m / microSteps, m % microSteps, executor.rank()}));
+      return executor.runSegment("eval");
+    };
+    ZEROCC_TRY(group_->forEachRank(std::ref(one)));
+    auto [s, c] = lossPair();
+    sum += s;
+    count += c;
+  }
+  wireBefore_ = group_->traffic().total();
+  return count > 0 ? sum / count : 0;
+}
+
+} // namespace zerocc

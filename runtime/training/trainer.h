@@ -1,0 +1,60 @@
+#pragma once
+
+#include "runtime/data/data_set.h"
+#include "runtime/training/parameters.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace zerocc {
+
+/// One step as it is reported: all ranks together.
+struct StepReport {
+  int64_t step = 0; // from 1
+  double loss = 0, lr = 0, gradNorm = 0, milliseconds = 0, samplesPerSecond = 0;
+  int64_t skipped = 0;   // steps skipped so far: gradients were not finite
+  int64_t wireBytes = 0; // received by all ranks in this step
+  bool skippedNow = false;
+};
+
+struct TrainerOptions {
+  InitialValues values;
+  /// Run-time values by name (lr, beta1, weight-decay, …) over the plan's defaults.
+  std::vector<std::pair<std::string, double>> set;
+  int64_t totalSteps = 0; // length of the schedule when the plan does not say
+  RankGroupOptions group;
+};
+
+/// Runs a plan's training on all ranks of this process.
+class Trainer {
+public:
+  /// The plan outlives the trainer.
+  static Expected<std::unique_ptr<Trainer>> create(const plan::Plan &plan, const TrainerOptions &options);
+
+  /// One step: K micro-steps and the update. `beforeUpdate`, when given, runs once between them.
+  Expected<StepReport> step(const DataSet &data, const std::function<void()> &beforeUpdate = {});
+  /// Mean loss over `batches` global micro-batches, from the first sample of `data` on.
+  Expected<double> evaluate(const DataSet &data, int64_t batches);
+
+  RankGroup &group() { return *group_; }
+  /// Sum of losses and count of labels over all ranks of the micro-steps since the last update.
+  std::pair<double, double> lossPair();
+  int64_t stepsDone() const { return step_; }
+
+private:
+  Trainer(const plan::Plan &plan, std::unique_ptr<RankGroup> group) : plan_(plan), group_(std::move(group)) {}
+  Status writeScalars(const TrainerOptions &options);
+  Status fillInputs(Executor &executor, const DataSet &data, const Batch &batch);
+  const char *variant(int64_t k) const;
+
+  const plan::Plan &plan_;
+  std::unique_ptr<RankGroup> group_;
+  int64_t step_ = 0;
+  int64_t wireBefore_ = 0;
+};
+
+/// The names --set takes, with what each means: for --help and errors.
+std::vector<std::pair<std::string, std::string>> runTimeValues();
+
+} // namespace zerocc

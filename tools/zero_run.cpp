@@ -1,0 +1,259 @@
+#include "runtime/data/metrics.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/plan_inputs.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/verify.h"
+#include "runtime/training/reference_check.h"
+#include "runtime/training/trainer.h"
+#include "runtime/training/weights_out.h"
+#include "tools/command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+namespace zerocc {
+namespace {
+
+struct RunFlags {
+  std::string plan, model, init;
+  std::vector<std::string> data, evalData, settings;
+  int64_t steps = 0, evalEvery = 0, evalBatches = 16, ranks = 0, threads = 1, timeout = 60;
+  uint64_t seed = 0;
+  bool shuffle = false, checkMemory = false, followLinks = false;
+  std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
+  double lossTolerance = 1e-4, tensorTolerance = 1e-4;
+  int64_t weightSteps = 3;
+};
+
+Status checkScope(const RunFlags &flags) {
+  std::vector<Diagnostic> findings;
+  if (flags.comm != "threads")
+    findings.push_back({"--comm " + flags.comm + " is not in this version", "use --comm threads"});
+  if (flags.device != "cpu")
+    findings.push_back({"--device " + flags.device + " is not in this version", "use --device cpu"});
+  if (flags.threads != 1)
+    findings.push_back({"--threads " + std::to_string(flags.threads) + " is not in this version",
+                        "one thread per rank: compile for more ranks instead"});
+  if (!findings.empty())
+    return Error(std::move(findings));
+  return success();
+}
+
+Expected<InitialValues> initialValues(const RunFlags &flags, std::optional<ModelWeights> &weights) {
+  InitialValues values;
+  values.seed = flags.seed;
+  if (!flags.model.empty()) {
+    ModelWeightsOptions options;
+    options.followSymlinks = flags.followLinks;
+    ZEROCC_ASSIGN(auto opened, ModelWeights::open(flags.model, options));
+    weights.emplace(std::move(opened));
+    values.model = &*weights;
+  }
+  if (!flags.init.empty()) {
+    double deviation = 0;
+    llvm::StringRef text = flags.init;
+    if (!text.consume_front("normal:") || text.getAsDouble(deviation) || !(deviation > 0))
+      return Error("--init: \"" + flags.init + "\" is not normal:STD", "write --init normal:0.02");
+    values.normalStd = deviation;
+  }
+  return values;
+}
+
+Expected<std::vector<std::pair<std::string, double>>> settings(const RunFlags &flags) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const std::string &text : flags.settings) {
+    auto [name, number] = llvm::StringRef(text).split('=');
+    double value = 0;
+    if (number.getAsDouble(value))
+      return Error("--set: \"" + text + "\" is not NAME=NUMBER");
+    values.push_back({name.str(), value});
+  }
+  return values;
+}
+
+Expected<plan::Plan> loadVerified(const RunFlags &flags) {
+  ZEROCC_ASSIGN(plan::Plan plan, loadPlan(flags.plan));
+  std::vector<Diagnostic> findings = verifyPlan(plan);
+  if (!findings.empty())
+    return Error(std::move(findings)).in(flags.plan + " is not sound");
+  int64_t ranks = static_cast<int64_t>(plan.mesh().shard() * plan.mesh().replicate());
+  if (flags.ranks > 0 && flags.ranks != ranks)
+    return Error(flags.plan + ": the plan is for " + std::to_string(ranks) + " ranks, --ranks is " +
+                     std::to_string(flags.ranks),
+                 "compile again with --ranks " + std::to_string(flags.ranks));
+  return plan;
+}
+
+// Tokens per sample: those of the first tokens input; 1 when there is none (samples per second then).
+int64_t tokensPerSample(const plan::Plan &plan) {
+  for (const plan::Input &input : plan.inputs())
+    if (input.role() == "tokens") {
+      int64_t tokens = 1;
+      for (int i = 1; i < input.dims_size(); ++i)
+        tokens *= input.dims(i);
+      return tokens;
+    }
+  return 1;
+}
+
+Status train(const RunFlags &flags, int &exitCode) {
+  ZEROCC_TRY(checkScope(flags));
+  ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
+  std::optional<ModelWeights> weights;
+  TrainerOptions options;
+  ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
+  ZEROCC_ASSIGN(options.set, settings(flags));
+  options.totalSteps = flags.steps;
+  options.group.timeoutSeconds = static_cast<int>(flags.timeout);
+  options.group.executor.checkMemory = flags.checkMemory;
+
+  DataOptions dataOptions;
+  dataOptions.seed = flags.seed;
+  dataOptions.shuffle = flags.shuffle;
+  ZEROCC_ASSIGN(DataSet data, DataSet::open(flags.data, inputSpecs(plan), batchShape(plan), dataOptions));
+  std::optional<DataSet> evalData;
+  if (!flags.evalData.empty()) {
+    ZEROCC_ASSIGN(auto opened, DataSet::open(flags.evalData, inputSpecs(plan), batchShape(plan), {}));
+    evalData.emplace(std::move(opened));
+  } else if (flags.evalEvery > 0) {
+    return Error("--eval-every needs data to evaluate on", "give --eval-data SOURCE");
+  }
+  std::optional<ReferenceCheck> reference;
+  if (!flags.checkAgainst.empty()) {
+    ReferenceTolerances tolerances{flags.lossTolerance, flags.tensorTolerance, flags.tensorTolerance};
+    ZEROCC_ASSIGN(auto opened,
+                  ReferenceCheck::open(flags.checkAgainst, flags.referencePrefix, flags.weightSteps, tolerances));
+    reference.emplace(std::move(opened));
+  }
+  ZEROCC_TRY(checkExportTarget(plan, flags.exportFile, flags.model));
+  std::optional<MetricsWriter> metrics;
+  if (!flags.metrics.empty()) {
+    ZEROCC_ASSIGN(auto opened, MetricsWriter::open(flags.metrics));
+    metrics.emplace(std::move(opened));
+  }
+
+  for (const std::string &line : data.describe())
+    std::fprintf(stderr, "%s\n", escapeForTerminal(line).c_str());
+  ZEROCC_ASSIGN(auto trainer, Trainer::create(plan, options));
+  int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranks();
+  std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
+               static_cast<double>(mapped) / (1 << 20), plan.numerics_key().c_str());
+
+  int64_t tokens = tokensPerSample(plan);
+  ProgressPrinter progress(flags.steps);
+  auto evaluate = [&](int64_t step) -> Status {
+    ZEROCC_ASSIGN(double loss, trainer->evaluate(*evalData, flags.evalBatches));
+    progress.note("step " + std::to_string(step) + ": validation loss " + std::to_string(loss));
+    if (metrics)
+      ZEROCC_TRY(metrics->writeEvaluation(step, loss));
+    if (step == flags.steps)
+      std::printf("validation loss %.6f\n", loss);
+    return success();
+  };
+  for (int64_t s = 0; s < flags.steps; ++s) {
+    auto compareGradients = [&] { reference->compareGradients(plan, *trainer); };
+    bool now = reference && s == 0;
+    ZEROCC_ASSIGN(StepReport step, trainer->step(data, now ? std::function<void()>(compareGradients) : nullptr));
+    StepMetrics row;
+    row.step = step.step;
+    row.loss = step.loss;
+    row.lr = step.lr;
+    row.gradNorm = step.gradNorm;
+    row.stepMs = step.milliseconds;
+    row.tokensPerSecond = step.samplesPerSecond * static_cast<double>(tokens);
+    row.skipped = step.skipped;
+    row.memoryPeak = mapped;
+    row.wireBytes = step.wireBytes;
+    progress.step(row);
+    if (metrics)
+      ZEROCC_TRY(metrics->write(row));
+    if (reference)
+      reference->afterStep(plan, *trainer, step);
+    if (step.skippedNow && !std::isfinite(step.loss)) {
+      exitCode = kDiverged;
+      return Error("step " + std::to_string(step.step) + ": the loss is not finite: training diverged",
+                   "lower --set lr=, or compile with --clip-grad-norm");
+    }
+    if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
+      ZEROCC_TRY(evaluate(step.step));
+  }
+  if (evalData && flags.evalEvery == 0)
+    ZEROCC_TRY(evaluate(flags.steps));
+  progress.finish();
+  if (metrics)
+    ZEROCC_TRY(metrics->finish());
+  if (!flags.exportFile.empty()) {
+    ZEROCC_TRY(exportWeights(plan, trainer->group(), flags.model, flags.exportFile));
+    std::fprintf(stderr, "wrote %s\n", flags.exportFile.c_str());
+  }
+  if (reference) {
+    std::fputs(reference->report().c_str(), stdout);
+    if (!reference->passed())
+      return Error("the run differs from " + flags.checkAgainst + " by more than the tolerances");
+  }
+  return success();
+}
+
+void addOptions(CLI::App &app, RunFlags &flags) {
+  app.add_option("PLAN", flags.plan, "plan to run (zerocc compile)")->required();
+  app.add_option("--model", flags.model, "ONNX file with the initial weights");
+  app.add_option("--init", flags.init, "initial weights without a file: normal:STD");
+  app.add_option("--data", flags.data,
+                 "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)")
+      ->required();
+  app.add_option("--steps", flags.steps, "steps to train (absolute)")->required()->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", flags.seed, "of --shuffle and --init");
+  app.add_flag("--shuffle", flags.shuffle, "samples in a seeded order");
+  app.add_option("--set", flags.settings, "run-time value NAME=NUMBER: lr, beta1, weight-decay, … (repeatable)");
+  app.add_option("--eval-every", flags.evalEvery, "evaluate every K steps and at the end");
+  app.add_option("--eval-data", flags.evalData, "data to evaluate on, as --data");
+  app.add_option("--eval-batches", flags.evalBatches, "global micro-batches per evaluation")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", flags.ranks, "refuse a plan for another number of ranks");
+  app.add_option("--comm", flags.comm, "threads: all ranks in this process (mpi and nccl are not in this version)");
+  app.add_option("--device", flags.device, "cpu (cuda is not in this version)");
+  app.add_option("--threads", flags.threads, "per rank: 1");
+  app.add_option("--timeout", flags.timeout, "seconds a collective waits for a rank before it names it")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--export", flags.exportFile, "write trained weights: FILE.onnx or FILE.safetensors");
+  app.add_option("--metrics", flags.metrics, "one JSON object a step");
+  app.add_option("--check-against", flags.checkAgainst, "compare loss, gradients, weights with a recorded REF.npz");
+  app.add_option("--reference-prefix", flags.referencePrefix, "prefix of the keys in REF.npz, as clip/");
+  app.add_option("--reference-weights-step", flags.weightSteps, "step after which weight/NAME was recorded (3)");
+  app.add_option("--loss-tolerance", flags.lossTolerance, "relative, for --check-against");
+  app.add_option("--tensor-tolerance", flags.tensorTolerance, "relative to each tensor's largest value");
+  app.add_flag("--check-memory", flags.checkMemory, "poison all memory that the plan says is undefined");
+  app.add_flag("--follow-symlinks", flags.followLinks, "accept external data behind links");
+  app.footer("Examples:\n"
+             "  zero-run char_gpt.zplan --model char_gpt.onnx --data text:book.txt --steps 500\n"
+             "  zero-run model.zplan --model model.onnx --data train.bin --eval-data val.bin --eval-every 100 --steps 1000 \\\n"
+             "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx");
+}
+
+} // namespace
+} // namespace zerocc
+
+int main(int argc, char **argv) {
+  using namespace zerocc;
+  CLI::App app("zero-run: runs a training plan made by zerocc", "zero-run");
+  RunFlags flags;
+  addOptions(app, flags);
+  app.set_version_flag("--version", "zero-run 0.1.0");
+  auto arguments = expandArguments(argc, argv);
+  if (!arguments) {
+    refuse(arguments.error());
+    return kWrongCommandLine;
+  }
+  Run run;
+  app.callback([&] {
+    run = [&] {
+      int exitCode = kRefused;
+      Status done = train(flags, exitCode);
+      if (done)
+        return static_cast<int>(kDone);
+      refuse(done.error());
+      return exitCode;
+    };
+  });
+  return runApp(app, *arguments, run);
+}
