@@ -25,6 +25,7 @@ public:
     expect('{');
     while (!error_ && peek() != '}')
       statement();
+    peek();
     expect('}');
     resolveTables();
     if (!error_ && peek() != 0)
@@ -69,9 +70,11 @@ private:
   }
 
   std::string found() {
-    peek();
+    skipBlanks(false);
     if (at_ >= text_.size())
       return "the end of the text";
+    if (current() == '\n')
+      return "the end of the line";
     const llvm::StringRef word = text_.substr(at_).take_while(isNameCharacter);
     return quote(word.empty() ? text_.substr(at_, 1) : word);
   }
@@ -84,8 +87,9 @@ private:
     return accepted;
   }
   void expect(char c) {
+    const size_t start = at_;
     if (!accept(c))
-      fail(std::string("expected '") + c + "', found " + found());
+      failAt(start, std::string("expected '") + c + "', found " + found());
   }
 
   std::string takeWhile(bool (*wanted)(char), const std::string &what) {
@@ -624,6 +628,7 @@ private:
       }
       node(graph);
     }
+    peek();
     expect('}');
     resolvePlaces();
     for (const PendingAfter &pending : pendingAfter_) {

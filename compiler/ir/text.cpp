@@ -1,11 +1,11 @@
 #include "compiler/ir/text.h"
 
+#include "compiler/ops/interpreter.h"
+
 #include "llvm/ADT/StringSet.h"
 
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 namespace zerocc {
 
@@ -67,104 +67,27 @@ std::string printAttribute(const AttributeValue &value) {
   return out + "]";
 }
 
-/// Bits of a 16-bit float with so many mantissa bits, rounded to nearest even.
-static uint16_t encodeHalf(double value, int mantissaBits) {
-  const int bias = (1 << (14 - mantissaBits)) - 1;
-  const int infinity = ((1 << (15 - mantissaBits)) - 1) << mantissaBits;
-  const int sign = std::signbit(value) ? 0x8000 : 0;
-  if (std::isnan(value))
-    return static_cast<uint16_t>(sign | infinity | (1 << (mantissaBits - 1)));
-  if (std::isinf(value))
-    return static_cast<uint16_t>(sign | infinity);
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  exponent = std::max(exponent - 1, 1 - bias);
-  if (exponent > bias)
-    return static_cast<uint16_t>(sign | infinity);
-  // The leading bit of the quotient raises the exponent field by one; subnormal values have none.
-  auto quotient = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), mantissaBits - exponent)));
-  return static_cast<uint16_t>(sign | std::min(infinity, quotient + ((exponent + bias - 1) << mantissaBits)));
-}
-
-static float decodeHalf(uint16_t bits, int mantissaBits) {
-  const int bias = (1 << (14 - mantissaBits)) - 1;
-  const int mantissa = bits & ((1 << mantissaBits) - 1), exponent = (bits & 0x7fff) >> mantissaBits;
-  float magnitude;
-  if (exponent == (1 << (15 - mantissaBits)) - 1)
-    magnitude = mantissa ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-  else if (exponent == 0)
-    magnitude = std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissaBits);
-  else
-    magnitude = std::ldexp(static_cast<float>(mantissa + (1 << mantissaBits)), exponent - bias - mantissaBits);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-
-template <typename T> static std::string bytesOf(T value) {
-  return std::string(reinterpret_cast<const char *>(&value), sizeof value);
-}
-
-template <typename T> static T valueOf(llvm::StringRef bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
 std::string decodeElement(DType dtype, llvm::StringRef bytes) {
-  switch (dtype) {
-  case DType::f32:
-    return shortest(valueOf<float>(bytes));
-  case DType::f64:
-    return shortest(valueOf<double>(bytes));
-  case DType::f16:
-    return shortest(decodeHalf(valueOf<uint16_t>(bytes), 10));
-  case DType::bf16:
-    return shortest(decodeHalf(valueOf<uint16_t>(bytes), 7));
-  case DType::i64:
-    return std::to_string(valueOf<int64_t>(bytes));
-  case DType::i32:
-    return std::to_string(valueOf<int32_t>(bytes));
-  case DType::i8:
-    return std::to_string(valueOf<int8_t>(bytes));
-  case DType::u8:
-    return std::to_string(valueOf<uint8_t>(bytes));
-  case DType::boolean:
-    return bytes[0] ? "true" : "false";
-  }
-  return "";
+  const HostTensor tensor = HostTensor::fromBytes({dtype, {}}, bytes);
+  if (dtype == DType::f64)
+    return shortest(tensor.reals[0]);
+  if (isFloat(dtype)) // every half is a float, so the text that tells floats apart tells halves apart
+    return shortest(static_cast<float>(tensor.reals[0]));
+  if (dtype == DType::boolean)
+    return tensor.integers[0] ? "true" : "false";
+  return std::to_string(tensor.integers[0]);
 }
 
 std::string encodeElement(DType dtype, double value) {
-  switch (dtype) {
-  case DType::f32:
-    return bytesOf(static_cast<float>(value));
-  case DType::f64:
-    return bytesOf(value);
-  case DType::f16:
-    return bytesOf(encodeHalf(value, 10));
-  case DType::bf16:
-    return bytesOf(encodeHalf(value, 7));
-  case DType::boolean:
-    return bytesOf<uint8_t>(value != 0);
-  default:
+  if (!isFloat(dtype))
     return encodeElement(dtype, static_cast<int64_t>(value));
-  }
+  return HostTensor::real({dtype, {}}, {value}).toBytes();
 }
 
 std::string encodeElement(DType dtype, int64_t value) {
-  switch (dtype) {
-  case DType::i64:
-    return bytesOf(value);
-  case DType::i32:
-    return bytesOf(static_cast<int32_t>(value));
-  case DType::i8:
-    return bytesOf(static_cast<int8_t>(value));
-  case DType::u8:
-    return bytesOf(static_cast<uint8_t>(value));
-  case DType::boolean:
-    return bytesOf<uint8_t>(value != 0);
-  default:
+  if (isFloat(dtype))
     return encodeElement(dtype, static_cast<double>(value));
-  }
+  return HostTensor::integer({dtype, {}}, {value}).toBytes();
 }
 
 ValueNames::ValueNames(const Graph &graph) {
@@ -178,6 +101,8 @@ ValueNames::ValueNames(const Graph &graph) {
   llvm::StringSet<> used;
   for (const Node *node : graph.nodes) {
     for (const Value *result : node->results) {
+      if (names_.count(result)) // of a node that stands twice, which the structural check will say
+        continue;
       std::string name = result->name;
       if (name.empty()) {
         names_[result] = "%" + std::to_string(number++);

@@ -19,7 +19,7 @@ std::string quote(llvm::StringRef text);
 std::string printReal(double value);
 std::string printAttribute(const AttributeValue &value);
 
-/// One element as text (shortest that reads back; booleans as words) from its little-endian bytes.
+/// One element as text (the shortest of its kind that reads back; booleans as words) from its little-endian bytes.
 std::string decodeElement(DType dtype, llvm::StringRef bytes);
 /// The little-endian bytes of `value` rounded (floats, to nearest even) or converted to the dtype.
 std::string encodeElement(DType dtype, double value);
