@@ -59,7 +59,7 @@ HWY_INLINE void mapFloats(float *y, const float *const (&x)[kInputs], int64_t n,
 HWY_INLINE VF exponential(F32 d, VF x) {
   const VF top = hn::Set(d, 104.0f); // e^104 is beyond the greatest float
   VF y = hn::Exp(d, hn::IfThenElse(hn::Gt(x, top), top, x));
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 /// ln x. Highway's is right for positive finite numbers.
@@ -76,7 +76,7 @@ HWY_INLINE VF logarithm(F32 d, VF x) {
 HWY_INLINE VF hyperbolicTangent(F32 d, VF x) {
   const VF limit = hn::Set(d, 20.0f);
   VF y = hn::Tanh(d, hn::IfThenElse(hn::Gt(hn::Abs(x), limit), hn::CopySign(limit, x), x));
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 /// 1 / (1 + e^-x)
@@ -85,44 +85,58 @@ HWY_INLINE VF sigmoid(F32 d, VF x) {
   return hn::Div(one, hn::Add(one, exponential(d, hn::Neg(x))));
 }
 
-/// erf x = x P(x²) / Q(x²) on [-4, 4], ±1 beyond; absolute error below 1e-7. (The coefficients of Eigen and
-/// XLA.)
-HWY_INLINE VF errorFunction(F32 d, VF x) {
-  const VF limit = hn::Set(d, 4.0f);
-  const VF one = hn::Set(d, 1.0f);
-  const VF c = hn::IfThenElse(hn::Gt(hn::Abs(x), limit), hn::CopySign(limit, x), x);
-  const VF s = hn::Mul(c, c);
-  VF p = hn::Set(d, -2.72614225801306e-10f);
-  p = hn::MulAdd(p, s, hn::Set(d, 2.77068142495902e-08f));
-  p = hn::MulAdd(p, s, hn::Set(d, -2.10102402082508e-06f));
-  p = hn::MulAdd(p, s, hn::Set(d, -5.69250639462346e-05f));
-  p = hn::MulAdd(p, s, hn::Set(d, -7.34990630326855e-04f));
-  p = hn::MulAdd(p, s, hn::Set(d, -2.95459980854025e-03f));
-  p = hn::MulAdd(p, s, hn::Set(d, -1.60960333262415e-02f));
-  VF q = hn::Set(d, -1.45660718464996e-05f);
-  q = hn::MulAdd(q, s, hn::Set(d, -2.13374055278905e-04f));
-  q = hn::MulAdd(q, s, hn::Set(d, -1.68282697438203e-03f));
-  q = hn::MulAdd(q, s, hn::Set(d, -7.37332916720468e-03f));
-  q = hn::MulAdd(q, s, hn::Set(d, -1.42647390514189e-02f));
-  const VF y = hn::Div(hn::Mul(c, p), q);
-  return hn::IfThenElse(hn::Gt(hn::Abs(y), one), hn::CopySign(one, x), y);
+/// erf t and 1 - erf t for |x|. Near 0: a polynomial in x²; beyond kErfSplit: 1 - erf t = e^r(t), r a
+/// polynomial, so that the tail keeps its relative precision. (The polynomials are Norbert Juffa's.)
+struct ErrorFunctionParts {
+  VF nearZero;   // erf x, where |x| <= kErfSplit
+  VF complement; // 1 - erf |x|, elsewhere
+  hn::Mask<F32> isNear;
+};
+
+HWY_INLINE ErrorFunctionParts errorFunctionParts(F32 d, VF x) {
+  const VF t = hn::Abs(x);
+  const VF s = hn::Mul(x, x);
+  VF p = hn::Set(d, -5.96761703e-4f);
+  p = hn::MulAdd(p, s, hn::Set(d, 4.99119423e-3f));
+  p = hn::MulAdd(p, s, hn::Set(d, -2.67681349e-2f));
+  p = hn::MulAdd(p, s, hn::Set(d, 1.12819925e-1f));
+  p = hn::MulAdd(p, s, hn::Set(d, -3.76125336e-1f));
+  p = hn::MulAdd(p, s, hn::Set(d, 1.28379166e-1f));
+  VF r = hn::MulAdd(hn::Set(d, -1.72853470e-5f), t, hn::Set(d, 3.83197126e-4f));
+  const VF u = hn::MulAdd(hn::Set(d, -3.88396438e-3f), t, hn::Set(d, 2.42546219e-2f));
+  r = hn::MulAdd(r, s, u);
+  r = hn::MulAdd(r, t, hn::Set(d, -1.06777877e-1f));
+  r = hn::MulAdd(r, t, hn::Set(d, -6.34846687e-1f));
+  r = hn::MulAdd(r, t, hn::Set(d, -1.28717512e-1f));
+  r = hn::MulAdd(r, t, hn::Neg(t));
+  const VF split = hn::Set(d, 0.927734375f);
+  return {hn::MulAdd(p, x, x), exponential(d, r), hn::Le(t, split)};
 }
 
-/// x Φ(x) = 0.5 x (1 + erf(x / √2))
-HWY_INLINE VF gelu(F32 d, VF x) {
-  const VF half = hn::Mul(x, hn::Set(d, 0.5f));
-  return hn::MulAdd(half, errorFunction(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f))), half);
+/// erf x, absolute error below 1e-7.
+HWY_INLINE VF errorFunction(F32 d, VF x) {
+  const ErrorFunctionParts parts = errorFunctionParts(d, x);
+  const VF tail = hn::CopySign(hn::Sub(hn::Set(d, 1.0f), parts.complement), x);
+  return hn::IfThenElse(parts.isNear, parts.nearZero, tail);
 }
+
+/// Φ(x) = (1 + erf(x / √2)) / 2
+HWY_INLINE VF normalCumulative(F32 d, VF x) {
+  const VF half = hn::Set(d, 0.5f);
+  const ErrorFunctionParts parts = errorFunctionParts(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f)));
+  const VF complement = hn::Mul(half, parts.complement);
+  const VF tail = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), complement, hn::Sub(hn::Set(d, 1.0f), complement));
+  return hn::IfThenElse(parts.isNear, hn::MulAdd(half, parts.nearZero, half), tail);
+}
+
+/// x Φ(x)
+HWY_INLINE VF gelu(F32 d, VF x) { return hn::Mul(x, normalCumulative(d, x)); }
 
 /// dy (Φ(x) + x φ(x))
 HWY_INLINE VF geluGradient(F32 d, VF x, VF dy) {
-  const VF half = hn::Set(d, 0.5f);
-  const VF e = errorFunction(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f)));
-  const VF cumulative = hn::MulAdd(half, e, half);
-  const VF square = hn::Mul(x, x);
-  const VF density =
-      hn::Mul(exponential(d, hn::Mul(square, hn::Set(d, -0.5f))), hn::Set(d, 0.39894228040143268f));
-  return hn::Mul(dy, hn::MulAdd(x, density, cumulative));
+  const VF density = hn::Mul(exponential(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))),
+                             hn::Set(d, 0.39894228040143268f)); // 1 / √(2π)
+  return hn::Mul(dy, hn::MulAdd(x, density, normalCumulative(d, x)));
 }
 
 constexpr float kGeluScale = 0.79788456080286536f; // √(2/π)

@@ -1,0 +1,274 @@
+#include "runtime/plan/scalars.h"
+#include "tests/runtime/kernels/kernel_case.h"
+
+#include <cmath>
+
+namespace zerocc {
+namespace {
+
+/// Members with gaps, one cut by the border between the two parts, one longer than a norm block.
+BucketLayout layoutOf(int64_t shardIndex, int64_t shardSize) {
+  BucketLayout bucket;
+  bucket.ranges = {
+      {0, 100, 0, 0}, {128, 5128, 1, 1}, {5152, 5153, 0, 2}, {5184, 9000, 1, 3}, {9024, 12200, 0, 4}};
+  bucket.paddedElements = 12288;
+  bucket.shardIndex = shardIndex;
+  bucket.shardSize = shardSize;
+  return bucket;
+}
+
+bool isMember(const BucketLayout &bucket, int64_t i) {
+  for (const MemberRange &range : bucket.ranges)
+    if (i >= range.begin && i < range.end)
+      return true;
+  return false;
+}
+
+/// The rank's own part of a whole buffer.
+Tensor partOf(const Tensor &whole, const BucketLayout &bucket) {
+  int64_t part = bucket.paddedElements / bucket.shardSize;
+  Tensor out;
+  out.view = whole.view;
+  out.view.data = whole.data<char>() + bucket.shardIndex * part * byteSize(whole.view.dtype);
+  out.view.dims[0] = part;
+  return out;
+}
+
+Tensor copyOf(const Tensor &tensor) {
+  Tensor out = poisoned(tensor.view.dtype, tensor.type().dims);
+  memcpy(out.storage.data(), tensor.view.data, out.storage.size());
+  return out;
+}
+
+void run(OpKind op, const std::vector<const Tensor *> &inputs, const std::vector<const Tensor *> &results,
+         const BucketLayout &bucket) {
+  Expected<KernelCall> call = prepareCall(op, {}, inputs, results, &bucket);
+  ASSERT_TRUE(call) << call.error().text();
+  call->run(*call);
+}
+
+TEST(ClearPadding, ZeroesWhatNoMemberOwns) {
+  Random random(80);
+  BucketLayout bucket = layoutOf(0, 2);
+  Tensor buffer = randomTensor(random, DType::f32, {bucket.paddedElements}, kContiguous, 1, 2);
+  Tensor before = copyOf(buffer);
+  run(OpKind::ClearPadding, {&buffer}, {&buffer}, bucket);
+  for (int64_t i = 0; i < bucket.paddedElements; ++i)
+    ASSERT_EQ(buffer.data<float>()[i], isMember(bucket, i) ? before.data<float>()[i] : 0) << i;
+}
+
+std::array<double, 2> normOf(const Tensor &gradient, const BucketLayout &bucket) {
+  Tensor result = poisoned(DType::f64, {2});
+  run(OpKind::NormPartial, {&gradient}, {&result}, bucket);
+  return {result.data<double>()[0], result.data<double>()[1]};
+}
+
+TEST(NormPartial, SumsSquaresOfMembersInTheOwnPart) {
+  forEachTarget([] {
+    Random random(81);
+    Tensor whole = randomTensor(random, DType::f32, {12288});
+    for (int64_t rank : {0, 1}) {
+      BucketLayout bucket = layoutOf(rank, 2);
+      for (int64_t i = 0; i < 12288; ++i) // padding may hold anything
+        if (!isMember(bucket, i))
+          whole.data<float>()[i] = std::nanf("");
+      double expected = 0;
+      for (int64_t i = rank * 6144; i < (rank + 1) * 6144; ++i)
+        if (isMember(bucket, i))
+          expected += static_cast<double>(whole.data<float>()[i]) * whole.data<float>()[i];
+      std::array<double, 2> norm = normOf(whole, bucket);
+      EXPECT_NEAR(norm[0], expected, 1e-9 * expected);
+      EXPECT_EQ(norm[1], 0);
+      EXPECT_EQ(norm, normOf(partOf(whole, bucket), bucket)) << "part and whole must give the same bits";
+    }
+  });
+}
+
+TEST(NormPartial, CutsIntoMembersDoNotChangeBits) {
+  Random random(82);
+  Tensor x = randomTensor(random, DType::f32, {8192});
+  BucketLayout one;
+  one.paddedElements = 8192;
+  one.ranges = {{0, 8192, 0, 0}};
+  std::array<double, 2> expected = normOf(x, one);
+  for (int64_t cut : {1, 15, 16, 17, 4095, 4096, 4097, 5000, 8191}) {
+    BucketLayout two = one;
+    two.ranges = {{0, cut, 0, 0}, {cut, 8192, 0, 1}};
+    EXPECT_EQ(normOf(x, two), expected) << cut;
+  }
+}
+
+TEST(NormPartial, CountsWhatIsNotFinite) {
+  Random random(83);
+  Tensor x = randomTensor(random, DType::f32, {12288});
+  BucketLayout bucket = layoutOf(0, 1);
+  x.data<float>()[3] = std::nanf("");
+  x.data<float>()[5000] = INFINITY;
+  x.data<float>()[9100] = -INFINITY;
+  x.data<float>()[110] = INFINITY; // padding
+  EXPECT_EQ(normOf(x, bucket)[1], 3);
+}
+
+std::vector<double> updateScalars() {
+  std::vector<double> s(kScalars, 0.0);
+  s[kScalarLr] = 0.01;
+  s[kScalarBeta1] = 0.9;
+  s[kScalarBeta2] = 0.95;
+  s[kScalarEps] = 1e-8;
+  s[kScalarMomentum] = 0.9;
+  s[kScalarFactor] = 0.5;
+  s[kScalarCorrection1] = 1 - 0.9 * 0.9;
+  s[kScalarCorrection2] = 1 - 0.95 * 0.95;
+  s[kScalarGroups + 0] = 0.1; // group 0: decays
+  s[kScalarGroups + 1] = 1;
+  s[kScalarGroups + 2] = 0; // group 1: does not, twice the rate
+  s[kScalarGroups + 3] = 2;
+  return s;
+}
+
+/// Parameter, gradient, moments of a whole bucket.
+struct Update {
+  Tensor p, g, m, v, scalars;
+  explicit Update(Random &random, int64_t elements)
+      : p(randomTensor(random, DType::f32, {elements})), g(randomTensor(random, DType::f32, {elements})),
+        m(randomTensor(random, DType::f32, {elements})),
+        v(randomTensor(random, DType::f32, {elements}, kContiguous, 0.1, 2)),
+        scalars(tensorOf(DType::f64, {kScalars}, updateScalars())) {}
+  Update(const Update &other)
+      : p(copyOf(other.p)), g(copyOf(other.g)), m(copyOf(other.m)), v(copyOf(other.v)),
+        scalars(copyOf(other.scalars)) {}
+
+  void adamw(const BucketLayout &bucket) {
+    run(OpKind::AdamW, {&p, &g, &m, &v, &scalars}, {&p, &m, &v}, bucket);
+  }
+  bool operator==(const Update &other) const {
+    return p.storage == other.p.storage && m.storage == other.m.storage && v.storage == other.v.storage;
+  }
+};
+
+int groupOf(const BucketLayout &bucket, int64_t i) {
+  for (const MemberRange &range : bucket.ranges)
+    if (i >= range.begin && i < range.end)
+      return range.group;
+  return -1;
+}
+
+TEST(AdamW, FollowsTorchsFormulas) {
+  forEachTarget([] {
+    Random random(84);
+    BucketLayout bucket = layoutOf(0, 1);
+    Update before(random, bucket.paddedElements), after(before);
+    after.adamw(bucket);
+    std::vector<double> s = updateScalars();
+    for (int64_t i = 0; i < bucket.paddedElements; ++i) {
+      int group = groupOf(bucket, i);
+      double p = before.p.data<float>()[i], m = before.m.data<float>()[i], v = before.v.data<float>()[i];
+      if (group >= 0) {
+        double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1];
+        double g = before.g.data<float>()[i] * s[kScalarFactor];
+        p *= 1 - rate * s[kScalarGroups + 2 * group];
+        m += (1 - s[kScalarBeta1]) * (g - m);
+        v = s[kScalarBeta2] * v + (1 - s[kScalarBeta2]) * g * g;
+        p -= rate / s[kScalarCorrection1] * m /
+             (std::sqrt(v) / std::sqrt(s[kScalarCorrection2]) + s[kScalarEps]);
+      }
+      ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << i;
+      ASSERT_NEAR(after.m.data<float>()[i], m, 5e-7) << i;
+      ASSERT_NEAR(after.v.data<float>()[i], v, 5e-7) << i;
+    }
+  });
+}
+
+TEST(AdamW, PartsAndWholeGiveTheSameBits) {
+  Random random(85);
+  Update whole(random, 12288), parts(whole), cut(whole);
+  whole.adamw(layoutOf(0, 1));
+  for (int64_t rank : {0, 1}) {
+    BucketLayout bucket = layoutOf(rank, 2);
+    Tensor p = partOf(parts.p, bucket), m = partOf(parts.m, bucket), v = partOf(parts.v, bucket);
+    // One rank reads its gradient from the whole bucket, the other from its part.
+    Tensor g = rank == 0 ? copyOf(parts.g) : partOf(parts.g, bucket);
+    run(OpKind::AdamW, {&p, &g, &m, &v, &parts.scalars}, {&p, &m, &v}, bucket);
+  }
+  EXPECT_TRUE(whole == parts);
+
+  // The same bits wherever a member is cut.
+  BucketLayout pieces = layoutOf(0, 1);
+  std::vector<MemberRange> ranges;
+  for (const MemberRange &range : pieces.ranges) {
+    int64_t middle = range.begin + (range.end - range.begin) / 3;
+    ranges.push_back({range.begin, middle, range.group, range.parameter});
+    ranges.push_back({middle, range.end, range.group, range.parameter});
+  }
+  pieces.ranges = ranges;
+  cut.adamw(pieces);
+  EXPECT_TRUE(whole == cut);
+}
+
+TEST(AdamW, AllCutsOf300Elements) {
+  Random random(86);
+  BucketLayout bucket;
+  bucket.paddedElements = 320;
+  bucket.ranges = {{0, 300, 0, 0}};
+  Update before(random, 320), whole(before);
+  whole.adamw(bucket);
+  for (int64_t cut = 1; cut < 300; ++cut) {
+    bucket.ranges = {{0, cut, 0, 0}, {cut, 300, 0, 0}};
+    Update pieces(before);
+    pieces.adamw(bucket);
+    ASSERT_TRUE(pieces == whole) << cut;
+  }
+}
+
+TEST(AdamW, WholeStatesUpdateTheWholeBucketOnEveryRank) {
+  Random random(87);
+  Update one(random, 12288), other(one);
+  one.adamw(layoutOf(0, 2));
+  other.adamw(layoutOf(1, 2));
+  EXPECT_TRUE(one == other);
+}
+
+TEST(Optimizers, WriteNothingWhenTheStepIsSkipped) {
+  Random random(88);
+  BucketLayout bucket = layoutOf(0, 1);
+  Update before(random, bucket.paddedElements), after(before);
+  after.scalars.data<double>()[kScalarSkip] = 1;
+  after.adamw(bucket);
+  EXPECT_TRUE(before == after);
+  run(OpKind::Sgd, {&after.p, &after.g, &after.m, &after.scalars}, {&after.p, &after.m}, bucket);
+  run(OpKind::Sgd, {&after.p, &after.g, &after.scalars}, {&after.p}, bucket);
+  EXPECT_TRUE(before == after);
+}
+
+TEST(Sgd, FollowsTorchsFormulas) {
+  forEachTarget([] {
+    Random random(89);
+    BucketLayout bucket = layoutOf(0, 1);
+    for (bool hasMomentum : {false, true})
+      for (bool nesterov : {false, true}) {
+        Update before(random, bucket.paddedElements), after(before);
+        after.scalars.data<double>()[kScalarNesterov] = nesterov;
+        if (hasMomentum)
+          run(OpKind::Sgd, {&after.p, &after.g, &after.m, &after.scalars}, {&after.p, &after.m}, bucket);
+        else
+          run(OpKind::Sgd, {&after.p, &after.g, &after.scalars}, {&after.p}, bucket);
+        std::vector<double> s = updateScalars();
+        for (int64_t i = 0; i < bucket.paddedElements; ++i) {
+          int group = groupOf(bucket, i);
+          double p = before.p.data<float>()[i], m = before.m.data<float>()[i];
+          if (group >= 0) {
+            double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1];
+            double g = before.g.data<float>()[i] * s[kScalarFactor] + s[kScalarGroups + 2 * group] * p;
+            if (hasMomentum)
+              m = s[kScalarMomentum] * m + g;
+            p -= rate * (!hasMomentum ? g : nesterov ? g + s[kScalarMomentum] * m : m);
+          }
+          ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << i;
+          ASSERT_NEAR(after.m.data<float>()[i], m, 1e-6) << i;
+        }
+      }
+  });
+}
+
+} // namespace
+} // namespace zerocc

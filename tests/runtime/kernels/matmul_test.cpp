@@ -1,0 +1,78 @@
+#include "tests/runtime/kernels/kernel_case.h"
+
+#include <cmath>
+
+namespace zerocc {
+namespace {
+
+/// A matrix operand of dims batch + [rows, columns], stored transposed when `transposed` (the view shows it
+/// as is).
+Tensor matrix(Random &random, Dims batch, int64_t rows, int64_t columns, bool transposed, bool shared) {
+  Dims dims = batch;
+  dims.push_back(transposed ? columns : rows);
+  dims.push_back(transposed ? rows : columns);
+  Tensor out = randomTensor(random, DType::f32, dims, kContiguous, -1, 1);
+  if (transposed) {
+    std::swap(out.view.dims[out.view.rank - 1], out.view.dims[out.view.rank - 2]);
+    std::swap(out.view.strides[out.view.rank - 1], out.view.strides[out.view.rank - 2]);
+  }
+  if (shared)
+    for (size_t i = 0; i < batch.size(); ++i)
+      out.view.strides[i] = 0;
+  return out;
+}
+
+void expectProduct(Random &random, Dims batch, int64_t m, int64_t n, int64_t k) {
+  bool transA = random() % 2, transB = random() % 2;
+  Tensor a = matrix(random, batch, transA ? k : m, transA ? m : k, random() % 2, random() % 4 == 0);
+  Tensor b = matrix(random, batch, transB ? n : k, transB ? k : n, random() % 2, random() % 2);
+  SCOPED_TRACE(testing::Message() << "m " << m << " n " << n << " k " << k << " trans " << transA << transB);
+  double depth = static_cast<double>(k);
+  expectAsInterpreted(OpKind::MatMul, {{"trans_a", int64_t(transA)}, {"trans_b", int64_t(transB)}}, {&a, &b},
+                      {1e-7 * depth + 1e-30, 1e-6});
+}
+
+TEST(MatMul, SmallAndLargeInEveryArrangement) {
+  forEachTarget([] {
+    Random random(40);
+    constexpr int64_t sizes[] = {0, 1, 2, 3, 7, 16, 17, 32, 48, 70, 130};
+    for (int round = 0; round < 150; ++round) {
+      auto draw = [&] { return sizes[random() % std::size(sizes)]; };
+      Dims batch;
+      for (uint64_t i = random() % 3; i > 0; --i)
+        batch.push_back(1 + static_cast<int64_t>(random() % 3));
+      expectProduct(random, batch, draw(), draw(), draw());
+    }
+  });
+}
+
+TEST(MatMul, DeepAndFlatProducts) {
+  Random random(41);
+  expectProduct(random, {}, 3, 5, 1000);
+  expectProduct(random, {}, 1, 700, 300);
+  expectProduct(random, {}, 700, 1, 300);
+  expectProduct(random, {}, 300, 300, 1);
+  expectProduct(random, {12}, 32, 32, 16);
+  expectProduct(random, {2, 3}, 65, 33, 257);
+}
+
+TEST(MatMul, ABatchThatSharesTheRightOperandIsOneProduct) {
+  Random random(42);
+  for (int64_t m : {1, 5, 32}) {
+    Tensor a = matrix(random, {6}, m, 48, false, false), b = matrix(random, {6}, 48, 64, false, true);
+    expectAsInterpreted(OpKind::MatMul, {}, {&a, &b}, {1e-5, 1e-6});
+    // the same, with rows further apart than they are long
+    Tensor wide = matrix(random, {6}, m, 96, false, false);
+    wide.view.dims[2] = 48;
+    expectAsInterpreted(OpKind::MatMul, {}, {&wide, &b}, {1e-5, 1e-6});
+  }
+}
+
+TEST(MatMul, NothingToSumIsZero) {
+  Random random(43);
+  Tensor a = matrix(random, {2}, 3, 0, false, false), b = matrix(random, {2}, 0, 4, false, false);
+  expectAsInterpreted(OpKind::MatMul, {}, {&a, &b}, kExact);
+}
+
+} // namespace
+} // namespace zerocc
