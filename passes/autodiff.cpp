@@ -134,9 +134,7 @@ private:
 
   /// False where the result is constant almost everywhere. Ops that only lack a rule pass: they must be
   /// refused.
-  static bool passesGradients(OpKind op) {
-    return isDifferentiable(op) || llvm::StringRef(opRow(op).gradient) == "secondOrder";
-  }
+  static bool passesGradients(OpKind op) { return llvm::StringRef(opRow(op).gradient) != "zeroGradient"; }
 
   static bool isLabelCount(const Node &node, const Value *result) {
     return node.op == OpKind::CrossEntropy && result->resultIndex == 1;
