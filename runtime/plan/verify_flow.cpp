@@ -88,15 +88,13 @@ private:
   };
 
   void indexStorages() {
-    parameterStorage_.assign(plan_.buckets_size(), nullptr);
     for (const plan::Storage &storage : plan_.storages()) {
       int64_t begin = static_cast<int64_t>(storage.offset());
       int64_t bytes =
           static_cast<int64_t>(storage.elements()) * byteSize(static_cast<DType>(storage.dtype()));
       if (bytes > 0)
         residents_[storage.region()][begin] = {Resident::Kind::storage, begin + bytes, &storage};
-      if (storage.kind() == plan::Storage::PARAMETER)
-        parameterStorage_[storage.bucket()] = &storage;
+      bucketStorages_[{storage.bucket(), storage.kind()}] = &storage;
     }
     for (const plan::Constant &constant : plan_.constants())
       residents_[kPersistent].insert({static_cast<int64_t>(constant.offset()),
@@ -121,10 +119,8 @@ private:
     return resident ? resident->storage : nullptr;
   }
   const plan::Storage *storageOf(int bucket, plan::Storage::Kind kind) const {
-    for (const plan::Storage &storage : plan_.storages())
-      if (storage.kind() == kind && (bucket < 0 || storage.bucket() == bucket))
-        return &storage;
-    return nullptr;
+    auto found = bucketStorages_.find({bucket, kind});
+    return found == bucketStorages_.end() ? nullptr : found->second;
   }
 
   // --- what the host writes before the first step
@@ -241,7 +237,7 @@ private:
 
   void enterStates() {
     for (const plan::BucketState &state : segment_->bucket_states()) {
-      const plan::Storage *storage = parameterStorage_[state.bucket()];
+      const plan::Storage *storage = storageOf(static_cast<int>(state.bucket()), plan::Storage::PARAMETER);
       if (shard_ == 1 || !storage)
         continue;
       if (storage->sharded()) {
@@ -260,7 +256,7 @@ private:
 
   void leaveStates() {
     for (const plan::BucketState &state : segment_->bucket_states()) {
-      const plan::Storage *storage = parameterStorage_[state.bucket()];
+      const plan::Storage *storage = storageOf(static_cast<int>(state.bucket()), plan::Storage::PARAMETER);
       if (shard_ == 1 || !storage || storage->sharded())
         continue;
       isWhole_[state.bucket()] = state.exit() == "whole";
@@ -1047,8 +1043,8 @@ private:
   const plan::Plan &plan_;
   Findings &findings_;
   const int64_t shard_, replicate_;
-  std::map<int64_t, Resident> residents_[2];            // persistent, carried; by begin
-  std::vector<const plan::Storage *> parameterStorage_; // by bucket
+  std::map<int64_t, Resident> residents_[2];                            // persistent, carried; by begin
+  std::map<std::pair<int, int>, const plan::Storage *> bucketStorages_; // bucket, kind
 
   // what the bytes hold
   std::vector<Written> values_;
