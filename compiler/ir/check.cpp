@@ -15,8 +15,8 @@ public:
 
   Status run() {
     if (module_.mesh.shard < 1 || module_.mesh.replicate < 1)
-      report("mesh of " + std::to_string(module_.mesh.shard) + " x " + std::to_string(module_.mesh.replicate) +
-             " has no ranks");
+      report("mesh of " + std::to_string(module_.mesh.shard) + " x " +
+             std::to_string(module_.mesh.replicate) + " has no ranks");
     checkGlobals();
     for (size_t i = 0; i < module_.buckets.size(); ++i)
       checkBucket(static_cast<int>(i));
@@ -40,7 +40,8 @@ private:
   void checkGlobals() {
     for (const Input &input : module_.inputs) {
       checkGlobal(*input.value);
-      if (!input.of.empty() && !llvm::any_of(module_.inputs, [&](const Input &i) { return i.value->name == input.of; }))
+      if (!input.of.empty() &&
+          !llvm::any_of(module_.inputs, [&](const Input &i) { return i.value->name == input.of; }))
         report(printName('@', input.value->name) + ": of=" + input.of + " is not an input");
     }
     for (const Constant &constant : module_.constants) {
@@ -82,8 +83,9 @@ private:
   void checkSource(const Value &value, const DataSource &source) {
     if (source.kind == DataSource::Kind::inlineBytes &&
         static_cast<int64_t>(source.bytes.size()) != value.type.bytes())
-      report(printName('@', value.name) + " is " + print(value.type) + " of " + std::to_string(value.type.bytes()) +
-             " bytes, its data has " + std::to_string(source.bytes.size()));
+      report(printName('@', value.name) + " is " + print(value.type) + " of " +
+             std::to_string(value.type.bytes()) + " bytes, its data has " +
+             std::to_string(source.bytes.size()));
   }
 
   bool isBucket(int index) const { return index >= 0 && index < static_cast<int>(module_.buckets.size()); }
@@ -200,8 +202,9 @@ private:
       } else if (!globals_.count(input) && !defined.count(input)) {
         // Its name may be asked for only when it lives here.
         const bool isLocal = values.count(input) != 0;
-        report(where + operand + (isLocal ? " " + names(input) + " is used before its definition"
-                                          : " is a value of another graph"));
+        report(where + operand +
+               (isLocal ? " " + names(input) + " is used before its definition"
+                        : " is a value of another graph"));
         known = known && isLocal;
       }
     }
@@ -225,8 +228,8 @@ private:
     if (!types)
       return report(where + types.error().findings()[0].message);
     if (types->size() != node.results.size())
-      return report(where + "has " + std::to_string(node.results.size()) + " results, the op table says " +
-                    std::to_string(types->size()));
+      return report(where + "the number of results is " + std::to_string(node.results.size()) +
+                    ", the op table says " + std::to_string(types->size()));
     for (size_t i = 0; i < types->size(); ++i)
       if (!((*types)[i] == node.results[i]->type))
         report(where + "result " + std::to_string(i) + " is " + print(node.results[i]->type) +

@@ -23,7 +23,9 @@ const char *fieldName(ParameterField field) {
   return names[static_cast<int>(field)];
 }
 
-const char *fieldName(GradientField field) { return field == GradientField::boundary ? "boundary" : "micro-step"; }
+const char *fieldName(GradientField field) {
+  return field == GradientField::boundary ? "boundary" : "micro-step";
+}
 
 const char *fieldName(StateField field) { return field == StateField::whole ? "whole" : "sharded"; }
 
@@ -110,7 +112,8 @@ Value *Module::scalarF32(float v) { return scalar(DType::f32, v); }
 Value *Module::scalar(DType dtype, double v) {
   TensorType type{dtype, {}};
   std::string bytes = encodeElement(dtype, v);
-  // The name tells dtype and value, so that it finds the constant again; "~" steps aside for a model's own name.
+  // The name tells dtype and value, so that it finds the constant again; "~" steps aside for a model's own
+  // name.
   std::string name = std::string(dtypeName(dtype)) + ":" + decodeElement(dtype, bytes);
   name.erase(std::remove(name.begin(), name.end(), '+'), name.end());
   while (Value *found = global(name)) {
@@ -148,11 +151,12 @@ Value *Module::global(llvm::StringRef name) const {
   return found == globals_.end() ? nullptr : found->second;
 }
 
-// The look-ups of constant modules hand out non-const entries, as global() does: a pass holds the module anyway.
-#define ZEROCC_LOOK_UP(value, table)                                                                          \
-  auto found = where_.find(value);                                                                            \
-  if (found == where_.end() || found->second.first != Table::table)                                           \
-    return nullptr;                                                                                           \
+// The look-ups of constant modules hand out non-const entries, as global() does: a pass holds the module
+// anyway.
+#define ZEROCC_LOOK_UP(value, table)                                                                         \
+  auto found = where_.find(value);                                                                           \
+  if (found == where_.end() || found->second.first != Table::table)                                          \
+    return nullptr;                                                                                          \
   return const_cast<decltype(Module::table) &>(table).data() + found->second.second
 
 Parameter *Module::parameterOf(const Value *value) const { ZEROCC_LOOK_UP(value, parameters); }
@@ -176,7 +180,8 @@ void Module::reindex() {
   enter(storages, Table::storages);
 }
 
-/// Copies nodes, places and results of `from` into `to`; `map` already knows the module-level values that change.
+/// Copies nodes, places and results of `from` into `to`; `map` already knows the module-level values that
+/// change.
 static void copyBody(const Graph &from, Graph &to, llvm::DenseMap<const Value *, Value *> &map) {
   auto mapped = [&](auto *value) -> decltype(value) {
     auto found = map.find(value);
@@ -242,13 +247,14 @@ std::unique_ptr<Module> cloneModule(const Module &module) {
     return twin;
   };
   for (const Input &input : module.inputs)
-    copy->inputs.push_back({copyValue(*input.value), input.role, input.of, input.shift, input.hasRange, input.low,
-                            input.high, input.hasIgnore, input.ignoreIndex});
+    copy->inputs.push_back({copyValue(*input.value), input.role, input.of, input.shift, input.hasRange,
+                            input.low, input.high, input.hasIgnore, input.ignoreIndex});
   for (const Constant &constant : module.constants)
     copy->constants.push_back({copyValue(*constant.value), constant.source});
   for (const Parameter &parameter : module.parameters)
-    copy->parameters.push_back({copyValue(*parameter.value), parameter.source, parameter.trainable, parameter.group,
-                                parameter.tiedNote, parameter.bucket, parameter.bucketOffset});
+    copy->parameters.push_back({copyValue(*parameter.value), parameter.source, parameter.trainable,
+                                parameter.group, parameter.tiedNote, parameter.bucket,
+                                parameter.bucketOffset});
   for (const Storage &storage : module.storages)
     copy->storages.push_back({copyValue(*storage.value), storage.region});
   auto moveBase = [&](auto &table) {

@@ -11,10 +11,10 @@
 namespace zerocc {
 namespace {
 
-// A recursive descent over the characters, following the grammar of README.md. The first error is kept and moves the
-// cursor to the end, so that every loop ends; functions return something harmless from then on. Names that may be
-// used before their line (buckets, members, places, events) are noted with their position and resolved when the
-// table or the segment is complete.
+// A recursive descent over the characters, following the grammar of README.md. The first error is kept and
+// moves the cursor to the end, so that every loop ends; functions return something harmless from then on.
+// Names that may be used before their line (buckets, members, places, events) are noted with their position
+// and resolved when the table or the segment is complete.
 class Parser {
 public:
   Parser(llvm::StringRef text, const std::string &file) : text_(text), file_(file) {}
@@ -218,8 +218,8 @@ private:
     const llvm::StringRef rest = text_.substr(at_);
     const llvm::StringRef digits = rest.drop_while([](char c) { return c == '-'; });
     const llvm::StringRef behind = digits.drop_while([](char c) { return llvm::isDigit(c); });
-    const bool isReal = digits.empty() || !llvm::isDigit(digits[0]) || behind.startswith(".") ||
-                        behind.startswith("e");
+    const bool isReal =
+        digits.empty() || !llvm::isDigit(digits[0]) || behind.startswith(".") || behind.startswith("e");
     if (isReal)
       return number<double>("a value");
     return integer("an integer");
@@ -291,7 +291,8 @@ private:
         return failAt(start, "unknown suffix " + quote(text) + ", expected (in this order) " + names);
       }
       if (suffix < next)
-        return failAt(start, "suffix " + quote(text) + " must stand once, and before " + quote((next - 1)->name));
+        return failAt(start,
+                      "suffix " + quote(text) + " must stand once, and before " + quote((next - 1)->name));
       suffix->read();
       next = suffix + 1;
     }
@@ -367,23 +368,24 @@ private:
     auto [text, valueType] = declaration();
     Value *value = module_->addInput(text, valueType);
     Input &input = module_->inputs.back();
-    suffixes({{"role", [&] { expect('='), input.role = wordOrQuoted("a role"); }},
-              {"of", [&] { expect('='), input.of = wordOrQuoted("an input's name"); }},
-              {"shift", [&] { expect('='), input.shift = integer("a number of positions"); }},
-              {"range",
-               [&] {
-                 expect('=');
-                 peek();
-                 const size_t start = at_;
-                 const std::vector<int64_t> bounds = integers('[', ')', "a bound");
-                 if (!error_ && bounds.size() != 2)
-                   return failAt(start, "a range has two bounds, [low,high)");
-                 input.hasRange = true;
-                 if (!error_)
-                   input.low = bounds[0], input.high = bounds[1];
-               }},
-              {"ignore", [&] { expect('='), input.hasIgnore = true, input.ignoreIndex = integer("a label"); }},
-              {"place", [&] { expect('='), place(value); }}});
+    suffixes(
+        {{"role", [&] { expect('='), input.role = wordOrQuoted("a role"); }},
+         {"of", [&] { expect('='), input.of = wordOrQuoted("an input's name"); }},
+         {"shift", [&] { expect('='), input.shift = integer("a number of positions"); }},
+         {"range",
+          [&] {
+            expect('=');
+            peek();
+            const size_t start = at_;
+            const std::vector<int64_t> bounds = integers('[', ')', "a bound");
+            if (!error_ && bounds.size() != 2)
+              return failAt(start, "a range has two bounds, [low,high)");
+            input.hasRange = true;
+            if (!error_)
+              input.low = bounds[0], input.high = bounds[1];
+          }},
+         {"ignore", [&] { expect('='), input.hasIgnore = true, input.ignoreIndex = integer("a label"); }},
+         {"place", [&] { expect('='), place(value); }}});
   }
 
   void constant() {
@@ -442,7 +444,10 @@ private:
                  expect('=');
                  bucket.gradients = choice<GradientField>({"boundary", "micro-step"}, "a field");
                }},
-              {"states", [&] { expect('='), bucket.states = choice<StateField>({"whole", "sharded"}, "a field"); }},
+              {"states",
+               [&] {
+                 expect('='), bucket.states = choice<StateField>({"whole", "sharded"}, "a field");
+               }},
               {"frozen", [&] { bucket.trainable = false; }},
               {"padded", [&] { expect('='), bucket.paddedElements = integer("a number of elements"); }}});
     expect('{');
@@ -581,7 +586,8 @@ private:
 
   // --- segments
 
-  /// The key of a `%` name in locals_: numbers of unnamed values are apart from the quoted name of the same digits.
+  /// The key of a `%` name in locals_: numbers of unnamed values are apart from the quoted name of the same
+  /// digits.
   std::string localKey() {
     const size_t start = at_;
     const std::string text = name('%', "a value");
@@ -698,7 +704,8 @@ private:
       checkResults(*node, start);
     for (auto [result, value] : llvm::zip(written, node->results)) {
       if (!error_ && !locals_.try_emplace(result.key, value).second)
-        return failAt(result.position, printName('%', llvm::StringRef(result.key).drop_front()) + " is defined twice");
+        return failAt(result.position,
+                      printName('%', llvm::StringRef(result.key).drop_front()) + " is defined twice");
       if (result.key[0] == 'v')
         value->name = result.key.substr(1);
     }
@@ -737,7 +744,9 @@ private:
                                      std::to_string(node.results.size()));
                }},
               {"stream",
-               [&] { expect('='), node.stream = choice<Stream>({"compute", "gather", "reduce"}, "a stream"); }},
+               [&] {
+                 expect('='), node.stream = choice<Stream>({"compute", "gather", "reduce"}, "a stream");
+               }},
               {"after",
                [&] {
                  expect('=');
@@ -747,8 +756,7 @@ private:
                    pendingAfter_.push_back({start, &node, localKey()});
                  } while (accept(','));
                }},
-              {"loc",
-               [&] {
+              {"loc", [&] {
                  expect('(');
                  node.location = quoted("a location");
                  expect(')');
@@ -766,12 +774,13 @@ private:
     if (!types)
       return failAt(position, op + ": " + types.error().findings()[0].message);
     if (types->size() != node.results.size())
-      return failAt(position, op + " has " + std::to_string(types->size()) + " results, " +
-                                  std::to_string(node.results.size()) + " are written");
+      return failAt(position, op + ": the number of results is " + std::to_string(node.results.size()) +
+                                  ", the op table says " + std::to_string(types->size()));
     for (auto [type, result] : llvm::zip(*types, node.results))
       if (!(type == result->type))
-        return failAt(position, "result " + std::to_string(result->resultIndex) + " of " + op + " is written " +
-                                    print(result->type) + ", the shape rule gives " + print(type));
+        return failAt(position, "result " + std::to_string(result->resultIndex) + " of " + op +
+                                    " is written " + print(result->type) + ", the shape rule gives " +
+                                    print(type));
   }
 
   llvm::StringRef text_;

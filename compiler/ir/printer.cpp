@@ -35,15 +35,16 @@ public:
     for (const Input &input : module_.inputs)
       printInput(input);
     for (const Constant &constant : module_.constants) {
-      line("constant " + typed(*constant.value) + sourceSuffix(constant.source, constant.value->type, " = init") +
-           placeSuffix(*constant.value));
+      line("constant " + typed(*constant.value) +
+           sourceSuffix(constant.source, constant.value->type, " = init") + placeSuffix(*constant.value));
     }
     for (const Parameter &parameter : module_.parameters)
       printParameter(parameter);
     for (const Bucket &bucket : module_.buckets)
       printBucket(bucket);
     for (const Storage &storage : module_.storages)
-      line("storage " + typed(*storage.value) + " region=" + regionName(storage.region) + placeSuffix(*storage.value));
+      line("storage " + typed(*storage.value) + " region=" + regionName(storage.region) +
+           placeSuffix(*storage.value));
     for (const std::unique_ptr<Graph> &graph : module_.graphs)
       printSegment(*graph);
     return out_ + "}\n";
@@ -79,7 +80,8 @@ private:
   }
 
   void printParameter(const Parameter &parameter) {
-    std::string text = "param " + typed(*parameter.value) + sourceSuffix(parameter.source, parameter.value->type, "");
+    std::string text =
+        "param " + typed(*parameter.value) + sourceSuffix(parameter.source, parameter.value->type, "");
     text += " group=" + word(parameter.group);
     text += parameter.trainable ? "" : " frozen";
     text += parameter.tiedNote ? " tied" : "";
@@ -89,11 +91,12 @@ private:
   }
 
   void printBucket(const Bucket &bucket) {
-    std::string text = "bucket " + printName('#', bucket.name) + " : " + std::string(dtypeName(bucket.fetchDtype)) +
-                       " grad=" + std::string(dtypeName(bucket.gradientDtype)) +
-                       " parameters=" + fieldName(bucket.parameters) + " gradients=" + fieldName(bucket.gradients) +
-                       " states=" + fieldName(bucket.states) + (bucket.trainable ? "" : " frozen") +
-                       " padded=" + std::to_string(bucket.paddedElements) + " {";
+    std::string text =
+        "bucket " + printName('#', bucket.name) + " : " + std::string(dtypeName(bucket.fetchDtype)) +
+        " grad=" + std::string(dtypeName(bucket.gradientDtype)) +
+        " parameters=" + fieldName(bucket.parameters) + " gradients=" + fieldName(bucket.gradients) +
+        " states=" + fieldName(bucket.states) + (bucket.trainable ? "" : " frozen") +
+        " padded=" + std::to_string(bucket.paddedElements) + " {";
     for (const BucketRange &range : bucket.ranges) {
       bool known = range.parameter >= 0 && range.parameter < static_cast<int>(module_.parameters.size());
       text += known ? " " + printName('@', module_.parameters[range.parameter].value->name) : " @?";
@@ -135,13 +138,16 @@ private:
     if (node.stream != Stream::compute)
       out_ += std::string(" stream=") + streamName(node.stream);
     for (size_t i = 0; i < node.after.size(); ++i)
-      out_ += (i ? "," : " after=") + names(node.after[i]->results.empty() ? nullptr : node.after[i]->result());
+      out_ +=
+          (i ? "," : " after=") + names(node.after[i]->results.empty() ? nullptr : node.after[i]->result());
     if (!node.location.empty())
       out_ += " loc(" + quote(node.location) + ")";
     out_ += "\n";
   }
 
-  static std::string typed(const Value &value) { return printName('@', value.name) + " : " + print(value.type); }
+  static std::string typed(const Value &value) {
+    return printName('@', value.name) + " : " + print(value.type);
+  }
 
   static std::string sourceSuffix(const DataSource &source, const TensorType &type, const std::string &none) {
     if (source.kind == DataSource::Kind::none)

@@ -14,7 +14,9 @@ bool isNameCharacter(char c) {
          llvm::StringRef("_./:#~-").contains(c);
 }
 
-bool isAllDigits(llvm::StringRef text) { return !text.empty() && text.find_first_not_of("0123456789") == text.npos; }
+bool isAllDigits(llvm::StringRef text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
 
 std::string quote(llvm::StringRef text) {
   static const char *digits = "0123456789abcdef";

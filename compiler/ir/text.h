@@ -8,8 +8,8 @@ namespace zerocc {
 
 // What printer, parser and structural check share about the text form. Grammar: README.md beside this file.
 
-/// `name` behind its sigil, quoted when it has characters outside [A-Za-z0-9_./:#~-]; a value (%) also when it is
-/// all digits, because those are the numbers of values without a name.
+/// `name` behind its sigil, quoted when it has characters outside [A-Za-z0-9_./:#~-]; a value (%) also when
+/// it is all digits, because those are the numbers of values without a name.
 std::string printName(char sigil, llvm::StringRef name);
 bool isNameCharacter(char c);
 bool isAllDigits(llvm::StringRef text);
@@ -19,7 +19,8 @@ std::string quote(llvm::StringRef text);
 std::string printReal(double value);
 std::string printAttribute(const AttributeValue &value);
 
-/// One element as text (the shortest of its kind that reads back; booleans as words) from its little-endian bytes.
+/// One element as text (the shortest of its kind that reads back; booleans as words) from its little-endian
+/// bytes.
 std::string decodeElement(DType dtype, llvm::StringRef bytes);
 /// The little-endian bytes of `value` rounded (floats, to nearest even) or converted to the dtype.
 std::string encodeElement(DType dtype, double value);

@@ -16,8 +16,9 @@ static Expected<Node *> build(GraphBuilder &builder, OpKind op, llvm::ArrayRef<V
   for (const Value *input : inputs)
     inputTypes.push_back(input->type);
   const Module &module = builder.module;
-  ZEROCC_ASSIGN(ResultTypes types, inferTypes({op, inputTypes, attributes,
-                                               bucket >= 0 ? &module.buckets[bucket] : nullptr, &module.mesh}));
+  ZEROCC_ASSIGN(ResultTypes types,
+                inferTypes({op, inputTypes, attributes, bucket >= 0 ? &module.buckets[bucket] : nullptr,
+                            &module.mesh}));
   Node *node = builder.graph.append(op, inputs, types, std::move(attributes), builder.location);
   node->bucket = bucket;
   return node;
@@ -64,7 +65,9 @@ Value *GraphBuilder::slice(Value *x, llvm::ArrayRef<int64_t> starts, llvm::Array
   if (forward && llvm::ArrayRef<int64_t>(x->type.dims) == sizes)
     return x;
   return make(OpKind::Slice, {x},
-              {{"starts", list(starts)}, {"sizes", list(sizes)}, {"steps", steps.empty() ? ones : list(steps)}})
+              {{"starts", list(starts)},
+               {"sizes", list(sizes)},
+               {"steps", steps.empty() ? ones : list(steps)}})
       ->result();
 }
 
@@ -85,7 +88,8 @@ Value *GraphBuilder::cast(Value *x, DType to) {
 }
 
 Value *GraphBuilder::iota(DType dtype, int64_t elements) {
-  return make(OpKind::Iota, {}, {{"dtype", std::string(dtypeName(dtype))}, {"shape", list({elements})}})->result();
+  return make(OpKind::Iota, {}, {{"dtype", std::string(dtypeName(dtype))}, {"shape", list({elements})}})
+      ->result();
 }
 
 Value *GraphBuilder::gather(Value *data, Value *indices, int64_t axis) {

@@ -6,7 +6,8 @@ using GradientRule = Gradients (*)(GradientBuilder &, const Node &, llvm::ArrayR
 
 Gradients gradientsOf(GradientBuilder &builder, const Node &node, llvm::ArrayRef<Value *> resultGradients) {
   static constexpr GradientRule rules[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) gradient,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  gradient,
 #include "compiler/ops/core_ops.def"
   };
   assert(resultGradients.size() == node.results.size() && "one gradient, or null, per result");

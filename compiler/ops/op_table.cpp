@@ -8,7 +8,7 @@ using WorkspaceRule = int64_t (*)(const Node &);
 
 const OpRow &opRow(OpKind op) {
   static constexpr OpRow rows[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels)          \
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
   {text, #shape, #gradient, #cost, #workspace, #alias, #kernels, minInputs, maxInputs, results},
 #include "compiler/ops/core_ops.def"
   };
@@ -20,10 +20,11 @@ static const struct {
   const char *name;
   size_t kind;
 } kAttributeKinds[] = {
-    {"approximate", 2}, {"axes", 3},  {"axis", 0},        {"dtype", 2}, {"eps", 1},   {"high", 3},
-    {"ignore_index", 0}, {"in_place", 0}, {"kind", 2},    {"label_smoothing", 1},     {"low", 3},
-    {"offset", 0},      {"perm", 3},  {"safe", 0},        {"shape", 3}, {"size", 0},  {"sizes", 3},
-    {"starts", 3},      {"steps", 3}, {"to", 2},          {"trans_a", 0}, {"trans_b", 0}, {"value", 1},
+    {"axis", 0},  {"ignore_index", 0}, {"in_place", 0}, {"offset", 0}, {"safe", 0},
+    {"size", 0},  {"trans_a", 0},      {"trans_b", 0},  {"eps", 1},    {"label_smoothing", 1},
+    {"value", 1}, {"approximate", 2},  {"dtype", 2},    {"kind", 2},   {"to", 2},
+    {"axes", 3},  {"high", 3},         {"low", 3},      {"perm", 3},   {"shape", 3},
+    {"sizes", 3}, {"starts", 3},       {"steps", 3},
 };
 
 static Status checkAttributeKinds(const Attributes &attributes) {
@@ -31,7 +32,8 @@ static Status checkAttributeKinds(const Attributes &attributes) {
   for (const auto &[name, value] : attributes.entries())
     for (const auto &known : kAttributeKinds)
       if (name == known.name && value.index() != known.kind)
-        return Error("attribute \"" + name + "\" must be " + kinds[known.kind] + ", is " + kinds[value.index()]);
+        return Error("attribute \"" + name + "\" must be " + kinds[known.kind] + ", is " +
+                     kinds[value.index()]);
   return success();
 }
 
@@ -59,14 +61,16 @@ static Status checkOperandCount(const OpRow &row, int count) {
       wanted = "at least " + wanted;
     else if (row.maxInputs != row.minInputs)
       wanted += " to " + std::to_string(row.maxInputs);
-    return Error("takes " + wanted + (wanted == "1" ? " operand" : " operands") + ", got " + std::to_string(count));
+    return Error("takes " + wanted + (wanted.ends_with("1") ? " operand" : " operands") + ", got " +
+                 std::to_string(count));
   }
   return success();
 }
 
 Expected<ResultTypes> inferTypes(const ShapeQuery &query) {
   static constexpr ShapeRule rules[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) shape,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  shape,
 #include "compiler/ops/core_ops.def"
   };
   ZEROCC_TRY(checkOperandCount(opRow(query.op), static_cast<int>(query.inputs.size())));
@@ -79,7 +83,8 @@ Expected<ResultTypes> inferTypes(const ShapeQuery &query) {
 
 Cost costOf(const Node &node) {
   static constexpr CostRule rules[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) cost,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  cost,
 #include "compiler/ops/core_ops.def"
   };
   return rules[static_cast<int>(node.op)](node);
@@ -87,7 +92,8 @@ Cost costOf(const Node &node) {
 
 int64_t workspaceBytes(const Node &node) {
   static constexpr WorkspaceRule rules[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) workspace,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  workspace,
 #include "compiler/ops/core_ops.def"
   };
   return rules[static_cast<int>(node.op)](node);

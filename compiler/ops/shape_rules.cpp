@@ -4,14 +4,16 @@
 
 #include "llvm/ADT/STLExtras.h"
 
-// One function per rule name of core_ops.def: an `if` per requirement with both values in the message, then the
-// result types. inferTypes() has already checked the number of operands and the kinds of attributes, and checks
-// afterwards that rank and bytes of the results are within bounds, so a rule need not.
+// One function per rule name of core_ops.def: an `if` per requirement with both values in the message, then
+// the result types. inferTypes() has already checked the number of operands and the kinds of attributes, and
+// checks afterwards that rank and bytes of the results are within bounds, so a rule need not.
 
 namespace zerocc {
 namespace {
 
-template <typename... Parts> Error refuse(const Parts &...parts) { return Error((std::string() + ... + parts)); }
+template <typename... Parts> Error refuse(const Parts &...parts) {
+  return Error((std::string() + ... + parts));
+}
 
 std::string text(int64_t value) { return std::to_string(value); }
 std::string text(llvm::ArrayRef<int64_t> dims) {
@@ -48,7 +50,8 @@ Status needFloat(const TensorType &type) {
 /// Requires `type` to be `dtype[dims]`.
 Status needType(const char *what, const TensorType &type, DType dtype, llvm::ArrayRef<int64_t> dims) {
   if (type.dtype != dtype || llvm::ArrayRef<int64_t>(type.dims) != dims)
-    return refuse(what, " must be ", print(TensorType{dtype, Dims(dims.begin(), dims.end())}), ", is ", print(type));
+    return refuse(what, " must be ", print(TensorType{dtype, Dims(dims.begin(), dims.end())}), ", is ",
+                  print(type));
   return success();
 }
 
@@ -77,7 +80,8 @@ Expected<DType> dtypeAttribute(const ShapeQuery &q, const char *name) {
   return *dtype;
 }
 
-/// Product of dims, or -1 above 2^62: compared instead of TensorType::elements() where the user names the dims.
+/// Product of dims, or -1 above 2^62: compared instead of TensorType::elements() where the user names the
+/// dims.
 int64_t safeElements(llvm::ArrayRef<int64_t> dims) {
   __int128 n = 1;
   for (int64_t dim : dims) {
@@ -95,8 +99,8 @@ int64_t safeElements(llvm::ArrayRef<int64_t> dims) {
 Expected<ResultTypes> reshapeShape(const ShapeQuery &q) {
   ZEROCC_ASSIGN(Dims dims, shapeAttribute(q));
   if (safeElements(dims) != q.inputs[0].elements())
-    return refuse("cannot reshape ", print(q.inputs[0]), " (", text(q.inputs[0].elements()), " elements) into ",
-                  text(dims));
+    return refuse("cannot reshape ", print(q.inputs[0]), " (", text(q.inputs[0].elements()),
+                  " elements) into ", text(dims));
   return one({q.inputs[0].dtype, dims});
 }
 
@@ -136,7 +140,8 @@ Expected<ResultTypes> sliceShape(const ShapeQuery &q) {
                              steps = q.attributes.getInts("steps");
   for (const std::vector<int64_t> *list : {&starts, &sizes, &steps})
     if (static_cast<int64_t>(list->size()) != x.rank())
-      return refuse("starts, sizes and steps need ", text(x.rank()), " entries for ", print(x), ", got ", text(*list));
+      return refuse("starts, sizes and steps need ", text(x.rank()), " entries for ", print(x), ", got ",
+                    text(*list));
   for (int64_t i = 0; i < x.rank(); ++i) {
     const std::string where = " of axis " + text(i);
     if (steps[i] == 0)
@@ -147,8 +152,8 @@ Expected<ResultTypes> sliceShape(const ShapeQuery &q) {
       continue;
     const __int128 last = starts[i] + static_cast<__int128>(sizes[i] - 1) * steps[i];
     if (!isAxis(starts[i], x.dims[i]) || last < 0 || last >= x.dims[i])
-      return refuse(text(sizes[i]), " elements from ", text(starts[i]), " by ", text(steps[i]), " leave axis ",
-                    text(i), " of ", print(x));
+      return refuse(text(sizes[i]), " elements from ", text(starts[i]), " by ", text(steps[i]),
+                    " leave axis ", text(i), " of ", print(x));
   }
   return one({x.dtype, toDims(sizes)});
 }
@@ -166,7 +171,8 @@ Expected<ResultTypes> concatShape(const ShapeQuery &q) {
     if (other.rank() == result.rank())
       other.dims[axis] = q.inputs[0].dims[axis];
     if (!(other == q.inputs[0]))
-      return refuse("operands must agree outside axis ", text(axis), ": ", print(q.inputs[0]), " and ", print(input));
+      return refuse("operands must agree outside axis ", text(axis), ": ", print(q.inputs[0]), " and ",
+                    print(input));
     if (__builtin_add_overflow(result.dims[axis], input.dims[axis], &result.dims[axis]))
       return refuse("axis ", text(axis), " grows beyond 2^63");
   }
@@ -179,7 +185,8 @@ Expected<ResultTypes> padShape(const ShapeQuery &q) {
   const std::vector<int64_t> low = q.attributes.getInts("low"), high = q.attributes.getInts("high");
   for (const std::vector<int64_t> *list : {&low, &high}) {
     if (static_cast<int64_t>(list->size()) != result.rank())
-      return refuse("low and high need ", text(result.rank()), " entries for ", print(result), ", got ", text(*list));
+      return refuse("low and high need ", text(result.rank()), " entries for ", print(result), ", got ",
+                    text(*list));
     for (int64_t i = 0; i < result.rank(); ++i) {
       if ((*list)[i] < 0)
         return refuse("padding must not be negative: ", text(*list));
@@ -230,11 +237,12 @@ Expected<ResultTypes> scatterAddShape(const ShapeQuery &q) {
   if (size < 0)
     return refuse("size is negative: ", text(size));
   if (axis < 0 || axis > updates.rank() - indices.rank())
-    return refuse("the dims of indices ", print(indices), " do not fit into updates ", print(updates), " at axis ",
-                  text(axis));
-  if (llvm::ArrayRef<int64_t>(updates.dims).slice(axis, indices.rank()) != llvm::ArrayRef<int64_t>(indices.dims))
-    return refuse("updates ", print(updates), " do not have the dims of indices ", print(indices), " at axis ",
-                  text(axis));
+    return refuse("the dims of indices ", print(indices), " do not fit into updates ", print(updates),
+                  " at axis ", text(axis));
+  if (llvm::ArrayRef<int64_t>(updates.dims).slice(axis, indices.rank()) !=
+      llvm::ArrayRef<int64_t>(indices.dims))
+    return refuse("updates ", print(updates), " do not have the dims of indices ", print(indices),
+                  " at axis ", text(axis));
   Dims dims(updates.dims.begin(), updates.dims.begin() + axis);
   dims.push_back(size);
   dims.append(updates.dims.begin() + axis + indices.rank(), updates.dims.end());
@@ -254,8 +262,8 @@ static bool isSecondOrderFloatOp(OpKind op) {
 
 /// Softmax and its kin work along the last axis.
 static Status needLastAxis(const ShapeQuery &q) {
-  const bool alongLast = q.op == OpKind::Softmax || q.op == OpKind::LogSoftmax || q.op == OpKind::SoftmaxGrad ||
-                         q.op == OpKind::LogSoftmaxGrad;
+  const bool alongLast = q.op == OpKind::Softmax || q.op == OpKind::LogSoftmax ||
+                         q.op == OpKind::SoftmaxGrad || q.op == OpKind::LogSoftmaxGrad;
   if (alongLast && q.inputs[0].rank() == 0)
     return refuse("needs at least one axis, got ", print(q.inputs[0]));
   return success();
@@ -344,7 +352,8 @@ Expected<ResultTypes> matmulShape(const ShapeQuery &q) {
   if (a.dtype != b.dtype)
     return refuse("operand dtypes differ: left is ", print(a), ", right is ", print(b));
   if (a.rank() < 2 || a.rank() != b.rank())
-    return refuse("operands need equal rank of at least 2: left is ", text(a.dims), ", right is ", text(b.dims));
+    return refuse("operands need equal rank of at least 2: left is ", text(a.dims), ", right is ",
+                  text(b.dims));
   const int64_t row = a.rank() - 2, column = a.rank() - 1;
   if (q.attributes.getInt("trans_a"))
     std::swap(a.dims[row], a.dims[column]);
@@ -442,8 +451,8 @@ Status needWholeOrPart(const ShapeQuery &q, const TensorType &x) {
   ZEROCC_TRY(needFloat(x));
   const int64_t whole = q.bucket->paddedElements, part = partElements(q);
   if (x.dims != Dims{whole} && x.dims != Dims{part})
-    return refuse("operand must be the whole bucket [", text(whole), "] or a rank's part [", text(part), "], is ",
-                  print(x));
+    return refuse("operand must be the whole bucket [", text(whole), "] or a rank's part [", text(part),
+                  "], is ", print(x));
   return success();
 }
 
@@ -480,8 +489,8 @@ Expected<ResultTypes> wholeShape(const ShapeQuery &q) {
   const bool inPlace = q.attributes.getInt("in_place") != 0;
   const int64_t expected = inPlace ? whole : partElements(q);
   if (q.inputs[0].dims != Dims{expected})
-    return refuse("operand must be ", inPlace ? "the whole bucket [" : "a rank's part [", text(expected), "], is ",
-                  print(q.inputs[0]));
+    return refuse("operand must be ", inPlace ? "the whole bucket [" : "a rank's part [", text(expected),
+                  "], is ", print(q.inputs[0]));
   return one({q.inputs[0].dtype, {whole}});
 }
 
@@ -490,7 +499,8 @@ Expected<ResultTypes> partShape(const ShapeQuery &q) {
   ZEROCC_TRY(needBucket(q));
   ZEROCC_TRY(needFloat(buffer));
   if (buffer.dims != Dims{q.bucket->paddedElements})
-    return refuse("operand must be the whole bucket [", text(q.bucket->paddedElements), "], is ", print(buffer));
+    return refuse("operand must be the whole bucket [", text(q.bucket->paddedElements), "], is ",
+                  print(buffer));
   for (const TensorType &member : q.inputs.drop_front())
     if (member.dtype != buffer.dtype)
       return refuse("member ", print(member), " has another dtype than the buffer ", print(buffer));

@@ -35,10 +35,9 @@ TEST(Check, listsAllFindings) {
   e.b->result()->type = {DType::f32, {3}};
   e.a->inputs[0] = nullptr;
   e.graph->results.push_back({"y", e.x});
-  EXPECT_EQ(findings(e.module),
-            "error: segment @s: neg %a (\"/neg\"): operand 0 is missing\n"
-            "error: segment @s: add %0: result 0 is f32[3], the shape rule gives f32[2]\n"
-            "error: segment @s: yields \"y\" twice\n");
+  EXPECT_EQ(findings(e.module), "error: segment @s: neg %a (\"/neg\"): operand 0 is missing\n"
+                                "error: segment @s: add %0: result 0 is f32[3], the shape rule gives f32[2]\n"
+                                "error: segment @s: yields \"y\" twice\n");
 }
 
 TEST(Check, findsUsesBeforeDefinitions) {
@@ -84,7 +83,8 @@ TEST(Check, findsPlacesThatLeaveTheirBase) {
   e.a->result()->place = {Place::Kind::value, big, Region::arena, 2};
   EXPECT_EQ(findings(e.module), "");
   e.a->result()->place.offset = 3;
-  EXPECT_EQ(findings(e.module), "error: segment @s: neg %a (\"/neg\"): result %a: f32[2] at offset 3 leaves f32[4]\n");
+  EXPECT_EQ(findings(e.module),
+            "error: segment @s: neg %a (\"/neg\"): result %a: f32[2] at offset 3 leaves f32[4]\n");
   e.a->result()->place = {Place::Kind::region, nullptr, Region::arena, -1};
   EXPECT_EQ(findings(e.module),
             "error: segment @s: neg %a (\"/neg\"): result %a: place has the negative offset -1\n");

@@ -28,8 +28,7 @@ std::string inBucket(OpKind op, const std::vector<std::string> &operands, const 
   llvm::SmallVector<TensorType, 4> types;
   for (const std::string &operand : operands)
     types.push_back(typeOf(operand));
-  Expected<ResultTypes> results =
-      inferTypes({op, types, attributes, hasBucket ? &bucket : nullptr, &mesh});
+  Expected<ResultTypes> results = inferTypes({op, types, attributes, hasBucket ? &bucket : nullptr, &mesh});
   if (!results)
     return results.error().findings()[0].message;
   std::string out;
@@ -45,7 +44,7 @@ std::string infer(OpKind op, const std::vector<std::string> &operands, const Att
 TEST(ShapeRules, operandCounts) {
   EXPECT_EQ(infer(OpKind::Add, {"f32[2]"}), "takes 2 operands, got 1");
   EXPECT_EQ(infer(OpKind::Neg, {"f32[2]", "f32[2]"}), "takes 1 operand, got 2");
-  EXPECT_EQ(infer(OpKind::Concat, {}, {{"axis", int64_t(0)}}), "takes at least 1 operands, got 0");
+  EXPECT_EQ(infer(OpKind::Concat, {}, {{"axis", int64_t(0)}}), "takes at least 1 operand, got 0");
   EXPECT_EQ(infer(OpKind::LayerNorm, {"f32[2]"}), "takes 2 to 3 operands, got 1");
 }
 
@@ -84,15 +83,19 @@ TEST(ShapeRules, reshape) {
 
 TEST(ShapeRules, transpose) {
   EXPECT_EQ(infer(OpKind::Transpose, {"i64[2,3,4]"}, {{"perm", Ints{2, 0, 1}}}), "i64[4,2,3]");
-  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0}}}), "permutation [0] does not fit f32[2,3]");
-  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0, 0}}}), "[0,0] is not a permutation of 2 axes");
-  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0, 2}}}), "[0,2] is not a permutation of 2 axes");
+  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0}}}),
+            "permutation [0] does not fit f32[2,3]");
+  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0, 0}}}),
+            "[0,0] is not a permutation of 2 axes");
+  EXPECT_EQ(infer(OpKind::Transpose, {"f32[2,3]"}, {{"perm", Ints{0, 2}}}),
+            "[0,2] is not a permutation of 2 axes");
 }
 
 TEST(ShapeRules, broadcast) {
   EXPECT_EQ(infer(OpKind::Broadcast, {"f32[3,1]"}, {{"shape", Ints{2, 3, 4}}}), "f32[2,3,4]");
   EXPECT_EQ(infer(OpKind::Broadcast, {"f32[1]"}, {{"shape", Ints{0}}}), "f32[0]");
-  EXPECT_EQ(infer(OpKind::Broadcast, {"f32[3]"}, {{"shape", Ints{3, 1}}}), "cannot broadcast f32[3] to [3,1]");
+  EXPECT_EQ(infer(OpKind::Broadcast, {"f32[3]"}, {{"shape", Ints{3, 1}}}),
+            "cannot broadcast f32[3] to [3,1]");
   EXPECT_EQ(infer(OpKind::Broadcast, {"f32[1,3]"}, {{"shape", Ints{3}}}),
             "cannot broadcast f32[1,3] to fewer dims [3]");
 }
@@ -103,11 +106,15 @@ Attributes sliceOf(int64_t start, int64_t size, int64_t step) {
 
 TEST(ShapeRules, slice) {
   EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(1, 3, 4)), "f32[3]"); // 1, 5, 9
-  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(2, 3, 4)), "3 elements from 2 by 4 leave axis 0 of f32[10]");
+  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(2, 3, 4)),
+            "3 elements from 2 by 4 leave axis 0 of f32[10]");
   EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(9, 10, -1)), "f32[10]");
-  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(9, 11, -1)), "11 elements from 9 by -1 leave axis 0 of f32[10]");
-  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(10, 1, 1)), "1 elements from 10 by 1 leave axis 0 of f32[10]");
-  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(-1, 1, 1)), "1 elements from -1 by 1 leave axis 0 of f32[10]");
+  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(9, 11, -1)),
+            "11 elements from 9 by -1 leave axis 0 of f32[10]");
+  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(10, 1, 1)),
+            "1 elements from 10 by 1 leave axis 0 of f32[10]");
+  EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(-1, 1, 1)),
+            "1 elements from -1 by 1 leave axis 0 of f32[10]");
   EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(10, 0, 1)), "f32[0]");
   EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(0, -1, 1)), "size of axis 0 is negative: -1");
   EXPECT_EQ(infer(OpKind::Slice, {"f32[10]"}, sliceOf(0, 1, 0)), "step of axis 0 is 0");
@@ -195,11 +202,13 @@ TEST(ShapeRules, elementwise) {
 }
 
 TEST(ShapeRules, compareAndSelect) {
-  const Attributes eq{{"kind", std::string("eq")}}, lt{{"kind", std::string("lt")}}, less{{"kind", std::string("less")}};
+  const Attributes eq{{"kind", std::string("eq")}}, lt{{"kind", std::string("lt")}},
+      less{{"kind", std::string("less")}};
   EXPECT_EQ(infer(OpKind::Compare, {"f32[2]", "f32[2]"}, lt), "bool[2]");
   EXPECT_EQ(infer(OpKind::Compare, {"bool[2]", "bool[2]"}, eq), "bool[2]");
   EXPECT_EQ(infer(OpKind::Compare, {"bool[2]", "bool[2]"}, lt), "kind lt needs numbers, got bool[2]");
-  EXPECT_EQ(infer(OpKind::Compare, {"f32[2]", "f32[2]"}, less), "kind must be eq, ne, lt, le, gt or ge, is \"less\"");
+  EXPECT_EQ(infer(OpKind::Compare, {"f32[2]", "f32[2]"}, less),
+            "kind must be eq, ne, lt, le, gt or ge, is \"less\"");
   EXPECT_EQ(infer(OpKind::Select, {"bool[2]", "f32[2]", "f32[2]"}), "f32[2]");
   EXPECT_EQ(infer(OpKind::Select, {"i64[2]", "f32[2]", "f32[2]"}), "the condition must be bool, is i64[2]");
   EXPECT_EQ(infer(OpKind::Select, {"bool[2]", "f32[2]", "f16[2]"}),
@@ -214,7 +223,8 @@ TEST(ShapeRules, reductions) {
   EXPECT_EQ(infer(OpKind::ReduceMax, {"f32[1]"}, {{"axes", Ints{0}}}), "f32[]");
   EXPECT_EQ(infer(OpKind::ReduceMax, {"f32[0]"}, {{"axes", Ints{0}}}),
             "axis 0 of f32[0] is empty and has no maximum");
-  EXPECT_EQ(infer(OpKind::ReduceSum, {"f32[2,3]"}, {{"axes", Ints{2}}}), "axis 2 is outside the 2 axes of f32[2,3]");
+  EXPECT_EQ(infer(OpKind::ReduceSum, {"f32[2,3]"}, {{"axes", Ints{2}}}),
+            "axis 2 is outside the 2 axes of f32[2,3]");
   EXPECT_EQ(infer(OpKind::ReduceSum, {"f32[2,3]"}, {{"axes", Ints{1, 0}}}), "axes must ascend: [1,0]");
   EXPECT_EQ(infer(OpKind::ReduceSum, {"f32[2,3]"}, {{"axes", Ints{1, 1}}}), "axes must ascend: [1,1]");
   EXPECT_EQ(infer(OpKind::ReduceSum, {"bool[2]"}, {{"axes", Ints{0}}}), "needs numbers, got bool[2]");
@@ -222,7 +232,8 @@ TEST(ShapeRules, reductions) {
 
 TEST(ShapeRules, matmul) {
   EXPECT_EQ(infer(OpKind::MatMul, {"f32[7,2,3]", "f32[7,3,4]"}), "f32[7,2,4]");
-  EXPECT_EQ(infer(OpKind::MatMul, {"f32[3,2]", "f32[4,3]"}, {{"trans_a", kYes}, {"trans_b", kYes}}), "f32[2,4]");
+  EXPECT_EQ(infer(OpKind::MatMul, {"f32[3,2]", "f32[4,3]"}, {{"trans_a", kYes}, {"trans_b", kYes}}),
+            "f32[2,4]");
   EXPECT_EQ(infer(OpKind::MatMul, {"f32[2,0]", "f32[0,4]"}), "f32[2,4]");
   EXPECT_EQ(infer(OpKind::MatMul, {"f32[8,64,256]", "f32[8,128,256]"}),
             "inner dimensions differ: left is [8,64,256], right is [8,128,256]");
@@ -262,7 +273,8 @@ TEST(ShapeRules, layerNorm) {
             "rstd must be f32[2], is f32[2,1]");
   EXPECT_EQ(infer(OpKind::LayerNormGrad, {"f32[2,4]", "f32[4]", "f32[2]", "f32[2]", "f32[4,2]"}),
             "the gradient must be f32[2,4], is f32[4,2]");
-  EXPECT_EQ(infer(OpKind::LayerNormParameterGrad, {"f32[2,4]", "f32[2]", "f32[2]", "f32[2,4]"}), "f32[4] f32[4]");
+  EXPECT_EQ(infer(OpKind::LayerNormParameterGrad, {"f32[2,4]", "f32[2]", "f32[2]", "f32[2,4]"}),
+            "f32[4] f32[4]");
   EXPECT_EQ(infer(OpKind::LayerNormParameterGrad, {"f32[2,4]", "f32[4]", "f32[2]", "f32[2,4]"}),
             "mean must be f32[2], is f32[4]");
 }
@@ -301,7 +313,8 @@ TEST(ShapeRules, collectives) {
     EXPECT_EQ(inBucket(op, {"bf16[64]"}), "bf16[128]");
     EXPECT_EQ(inBucket(op, {"f32[128]"}, {{"in_place", kYes}}), "f32[128]");
     EXPECT_EQ(inBucket(op, {"f32[128]"}), "operand must be a rank's part [64], is f32[128]");
-    EXPECT_EQ(inBucket(op, {"f32[64]"}, {{"in_place", kYes}}), "operand must be the whole bucket [128], is f32[64]");
+    EXPECT_EQ(inBucket(op, {"f32[64]"}, {{"in_place", kYes}}),
+              "operand must be the whole bucket [128], is f32[64]");
     EXPECT_EQ(infer(op, {"f32[64]"}), "needs a bucket");
   }
   EXPECT_EQ(inBucket(OpKind::ReduceStart, {"f32[128]", "f32[3,4]"}), "f32[64]");
