@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Plants faults into one source file, one at a time, and says which ones the tests notice.
+"""Plants faults into one source file (gradient rules, an optimizer kernel), one at a time, and says which ones the tests notice.
 
     tests/ops/mutate_rules.py BUILD_DIR [--count N] [--seed S] [--source FILE] [--test NAME …]
+    tests/ops/mutate_rules.py BUILD_DIR --source runtime/kernels/cpu/optimizer.cpp --test kernels_test
 
 Run by hand, on a built tree. The source itself is never touched: each mutant is compiled from a temporary copy with the
 file's own command of the build and linked in front of the libraries, so its object is taken instead of theirs. Faults are
@@ -178,7 +179,8 @@ def main():
         for line, what, text in candidates:
             if noticed + len(missed) == wanted:
                 break
-            mutant.write_text(text)
+            # Highway compiles a file once per target by including it again: the copy must include itself.
+            mutant.write_text(text.replace(f'"{source.relative_to(ROOT)}"', f'"{mutant}"'))
             if subprocess.run(compiling, cwd=build, capture_output=True).returncode:
                 invalid += 1
             elif any(fails(test) for test in options.test):
