@@ -54,7 +54,8 @@ template <typename Get> std::string fieldText(const plan::Plan &plan, Get get) {
     std::string value = get(bucket);
     if (value.empty())
       continue;
-    auto found = std::find_if(seen.begin(), seen.end(), [&](const auto &entry) { return entry.first == value; });
+    auto found =
+        std::find_if(seen.begin(), seen.end(), [&](const auto &entry) { return entry.first == value; });
     if (found == seen.end())
       seen.push_back({value, 1});
     else
@@ -69,14 +70,17 @@ template <typename Get> std::string fieldText(const plan::Plan &plan, Get get) {
   return text.empty() ? "-" : text;
 }
 
-std::string stageText(const plan::Plan &plan) {
+/// The fields that a stage is a name for.
+void addStage(const plan::Plan &plan, Table &table) {
   auto ofTrainable = [](const plan::Bucket &bucket, const std::string &value) {
     return bucket.trainable() ? value : std::string();
   };
-  return std::to_string(plan.facts().stage()) + ": parameters " +
-         fieldText(plan, [](const plan::Bucket &b) { return b.parameters(); }) + "; gradients reduced at " +
-         fieldText(plan, [&](const plan::Bucket &b) { return ofTrainable(b, b.gradients()); }) + "; states " +
-         fieldText(plan, [&](const plan::Bucket &b) { return ofTrainable(b, b.states()); });
+  table.add({"stage", std::to_string(plan.facts().stage()) + ": parameters " +
+                          fieldText(plan, [](const plan::Bucket &b) { return b.parameters(); })});
+  table.add({"", "gradients reduced at " +
+                     fieldText(plan, [&](const plan::Bucket &b) { return ofTrainable(b, b.gradients()); }) +
+                     "; optimizer states " +
+                     fieldText(plan, [&](const plan::Bucket &b) { return ofTrainable(b, b.states()); })});
 }
 
 std::string parametersText(const plan::Plan &plan) {
@@ -93,7 +97,8 @@ std::string parametersText(const plan::Plan &plan) {
     padded += static_cast<int64_t>(bucket.padded_elements());
   std::string text = formatCount(elements) + " in " + counted(plan.parameters_size(), "tensor", "tensors");
   if (frozenTensors > 0)
-    text += ", " + formatCount(frozen) + " in " + formatCount(frozenTensors) + " frozen";
+    text += ", of which " + formatCount(frozen) + " in " + counted(frozenTensors, "tensor", "tensors") +
+            " frozen";
   if (tied > 0)
     text += ", " + formatCount(tied) + " tied";
   return text + "; " + counted(plan.buckets_size(), "bucket", "buckets") + ", padding " +
@@ -103,11 +108,12 @@ std::string parametersText(const plan::Plan &plan) {
 std::string stepText(const plan::Plan &plan) {
   int64_t ranks = ranksOf(plan), microSteps = plan.micro_steps(), microBatch = plan.micro_batch();
   std::string text = counted(microSteps, "micro-step", "micro-steps") + " of " +
-                     counted(microBatch, "sample", "samples") + " on " + counted(ranks, "rank", "ranks") + ": " +
-                     counted(ranks * microSteps * microBatch, "sample", "samples");
+                     counted(microBatch, "sample", "samples") + " on " + counted(ranks, "rank", "ranks") +
+                     ": " + counted(ranks * microSteps * microBatch, "sample", "samples");
   for (const plan::Input &input : plan.inputs())
     if (input.role() == "tokens")
-      return text + ", " + counted(ranks * microSteps * elementsOfDims(input.dims()), "token", "tokens") + " a step";
+      return text + ", " + counted(ranks * microSteps * elementsOfDims(input.dims()), "token", "tokens") +
+             " a step";
   return text + " a step";
 }
 
@@ -141,10 +147,15 @@ std::string peakText(const plan::Plan &plan, size_t limit) {
     return "";
   const plan::Segment &segment = plan.segments(fullest.segment);
   const plan::Instruction &instruction = segment.instructions(fullest.instruction);
-  std::string text = "arena fullest at " + printable(instruction.location()) + " (" +
-                     std::string(opText(static_cast<OpKind>(instruction.op()))) + "), instruction " +
-                     std::to_string(fullest.instruction) + " of segment " + printable(segment.name()) + "; there lie\n";
-  Table table({{"size", Align::right}, {"what"}, {"from", Align::right}, {"to", Align::right}, {"written by", Align::left, 70}});
+  std::string text = "fullest at " + printable(instruction.location()) + " (" +
+                     std::string(opText(static_cast<OpKind>(instruction.op()))) + ", instruction " +
+                     std::to_string(fullest.instruction) + " of segment " + printable(segment.name()) +
+                     "), where the arena holds\n";
+  Table table({{"size", Align::right},
+               {"what"},
+               {"from", Align::right},
+               {"to", Align::right},
+               {"written by", Align::left, 70}});
   for (size_t i = 0; i < fullest.alive.size() && i < limit; ++i) {
     const ArenaValue &value = fullest.alive[i];
     const plan::Instruction &first = segment.instructions(value.first);
@@ -176,13 +187,15 @@ std::string memoryText(const plan::Plan &plan) {
                {"share", Align::right},
                {"textbook", Align::right}});
   for (const MemoryKind &kind : memory.kinds)
-    table.add({kind.name, formatBytes(kind.bytes), formatCount(kind.bytes), formatShare(kind.bytes, memory.peak),
-               kind.textbook ? formatBytes(*kind.textbook) : ""});
+    table.add({kind.name, formatBytes(kind.bytes), formatCount(kind.bytes),
+               formatShare(kind.bytes, memory.peak), kind.textbook ? formatBytes(*kind.textbook) : ""});
   table.addRule();
   table.add({"peak", formatBytes(memory.peak), formatCount(memory.peak), "", formatBytes(memory.textbook)});
-  return table.text(0) + "textbook: parameters, gradients and states as the ZeRO paper counts them for these fields\n" +
-         "arena: " + formatBytesExactly(memory.arena) + ", lower bound " + formatBytesExactly(memory.arenaLowerBound) +
-         ", waste " + formatShare(memory.arenaWaste(), memory.arena) + "\n";
+  return table.text(0) +
+         "textbook: parameters, gradients and states as the ZeRO paper counts them for these fields\n" +
+         "arena: " + formatBytesExactly(memory.arena) + ", lower bound " +
+         formatBytesExactly(memory.arenaLowerBound) + ", waste " +
+         formatShare(memory.arenaWaste(), memory.arena) + "\n";
 }
 
 std::string trafficText(const plan::Plan &plan) {
@@ -193,7 +206,8 @@ std::string trafficText(const plan::Plan &plan) {
                {"minimum", Align::right},
                {"padding", Align::right}});
   auto add = [&](const std::string &kind, int64_t bytes, int64_t minimum) {
-    table.add({kind, formatBytes(bytes), formatCount(bytes), formatBytes(minimum), formatBytes(bytes - minimum)});
+    table.add(
+        {kind, formatBytes(bytes), formatCount(bytes), formatBytes(minimum), formatBytes(bytes - minimum)});
   };
   add("all-gather", traffic.step.allGather, traffic.minimum.allGather);
   add("reduce-scatter", traffic.step.reduceScatter, traffic.minimum.reduceScatter);
@@ -209,20 +223,22 @@ std::string trafficText(const plan::Plan &plan) {
 std::string scheduleLine(const plan::Plan &plan) {
   std::string text;
   for (const plan::Segment &segment : plan.segments())
-    text += (text.empty() ? "" : ", ") + printable(segment.name()) + " " + formatCount(segment.instructions_size());
-  return "instructions: " + text;
+    text += (text.empty() ? "" : ", ") + printable(segment.name()) + " " +
+            formatCount(segment.instructions_size());
+  return "instructions by segment: " + text;
 }
 
 } // namespace
 
 std::string planSummary(const plan::Plan &plan) {
-  Table head({{""}, {"", Align::left, 104}});
+  Table head({{""}, {""}});
   const plan::Provenance &provenance = plan.provenance();
   head.add({"model", provenance.model_file() + ", " + counted(plan.facts().nodes(), "node", "nodes")});
   head.add({"parameters", parametersText(plan)});
-  head.add({"mesh", counted(ranksOf(plan), "rank", "ranks") + ": shard " + std::to_string(plan.mesh().shard()) +
-                        ", replicate " + std::to_string(plan.mesh().replicate())});
-  head.add({"stage", stageText(plan)});
+  head.add({"mesh", counted(ranksOf(plan), "rank", "ranks") + ": shard " +
+                        std::to_string(plan.mesh().shard()) + ", replicate " +
+                        std::to_string(plan.mesh().replicate())});
+  addStage(plan, head);
   head.add({"precision", plan.facts().precision()});
   head.add({"loss", plan.facts().loss().empty() ? "the model's own" : plan.facts().loss()});
   head.add({"optimizer", optimizerText(plan)});
@@ -243,20 +259,25 @@ namespace {
 
 std::string memoryView(const plan::Plan &plan) {
   Table regions({{"region"}, {"size", Align::right}, {"bytes", Align::right}, {"lives"}});
-  constexpr const char *lives[] = {"always: parameters, states, constants, scalars", "from micro-step to update: gradients, loss",
-                                   "inside one segment; all segments share it", "filled by the host before a micro-step"};
+  constexpr const char *lives[] = {
+      "always: parameters, states, constants, scalars", "from micro-step to update: gradients, loss",
+      "inside one segment; all segments share it", "filled by the host before a micro-step"};
   for (int r = 0; r < plan.regions_size(); ++r) {
     int64_t bytes = static_cast<int64_t>(plan.regions(r).bytes());
     regions.add({plan.regions(r).name(), formatBytes(bytes), formatCount(bytes), r < 4 ? lives[r] : ""});
   }
-  Table storages({{"storage"}, {"size", Align::right}, {"bytes", Align::right}, {"region"}, {"type"}, {"holds"}});
+  Table storages(
+      {{"storage"}, {"size", Align::right}, {"bytes", Align::right}, {"region"}, {"type"}, {"holds"}});
   for (const plan::Storage &storage : plan.storages()) {
     int64_t elements = static_cast<int64_t>(storage.elements());
     int64_t bytes = elements * byteSize(static_cast<DType>(storage.dtype()));
-    storages.add({storage.name(), formatBytes(bytes), formatCount(bytes),
-                  plan.regions(static_cast<int>(storage.region())).name(),
-                  std::string(dtypeName(static_cast<DType>(storage.dtype()))) + "[" + std::to_string(elements) + "]",
-                  storage.bucket() < 0 ? "" : storage.sharded() ? "this rank's part" : "the whole bucket"});
+    storages.add(
+        {storage.name(), formatBytes(bytes), formatCount(bytes),
+         plan.regions(static_cast<int>(storage.region())).name(),
+         std::string(dtypeName(static_cast<DType>(storage.dtype()))) + "[" + std::to_string(elements) + "]",
+         storage.bucket() < 0 ? ""
+         : storage.sharded()  ? "this rank's part"
+                              : "the whole bucket"});
   }
   return memoryText(plan) + "\n" + regions.text(0) + "\n" + storages.text(0) + "\n" + peakText(plan, 20);
 }
@@ -316,21 +337,31 @@ std::string bucketsView(const plan::Plan &plan) {
                formatCount(static_cast<int64_t>(bucket.elements())),
                formatCount(padded - static_cast<int64_t>(bucket.elements())),
                formatBytes(padded * byteSize(static_cast<DType>(bucket.fetch_dtype()))), bucket.parameters(),
-               bucket.trainable() ? bucket.gradients() : "frozen", bucket.trainable() ? bucket.states() : ""});
+               bucket.trainable() ? bucket.gradients() : "frozen",
+               bucket.trainable() ? bucket.states() : ""});
   }
   return table.text(0);
 }
 
 Table bucketsCsv(const plan::Plan &plan) {
-  Table table({{"id"}, {"label"}, {"tensors"}, {"elements"}, {"padded_elements"}, {"fetch_dtype"}, {"gradient_dtype"},
-               {"trainable"}, {"parameters"}, {"gradients"}, {"states"}});
+  Table table({{"id"},
+               {"label"},
+               {"tensors"},
+               {"elements"},
+               {"padded_elements"},
+               {"fetch_dtype"},
+               {"gradient_dtype"},
+               {"trainable"},
+               {"parameters"},
+               {"gradients"},
+               {"states"}});
   for (int b = 0; b < plan.buckets_size(); ++b) {
     const plan::Bucket &bucket = plan.buckets(b);
     table.add({bucket.name(), bucketLabel(plan, b), std::to_string(bucket.ranges_size()),
                std::to_string(bucket.elements()), std::to_string(bucket.padded_elements()),
                std::string(dtypeName(static_cast<DType>(bucket.fetch_dtype()))),
-               std::string(dtypeName(static_cast<DType>(bucket.gradient_dtype()))), bucket.trainable() ? "1" : "0",
-               bucket.parameters(), bucket.gradients(), bucket.states()});
+               std::string(dtypeName(static_cast<DType>(bucket.gradient_dtype()))),
+               bucket.trainable() ? "1" : "0", bucket.parameters(), bucket.gradients(), bucket.states()});
   }
   return table;
 }
@@ -366,7 +397,8 @@ std::string parametersView(const plan::Plan &plan) {
                         : parameter.group() < static_cast<uint32_t>(plan.groups_size())
                             ? plan.groups(static_cast<int>(parameter.group()))
                             : "";
-    table.add({parameter.name() + (parameter.tied() ? " (tied)" : ""), typeText(parameter.dtype(), parameter.dims()),
+    table.add({parameter.name() + (parameter.tied() ? " (tied)" : ""),
+               typeText(parameter.dtype(), parameter.dims()),
                "#" + plan.buckets(static_cast<int>(parameter.bucket())).name(),
                formatCount(static_cast<int64_t>(parameter.bucket_offset())), group,
                parameter.initializer() == parameter.name() ? "" : parameter.initializer()});
@@ -374,7 +406,7 @@ std::string parametersView(const plan::Plan &plan) {
   return table.text(0);
 }
 
-// --- JSON
+// --- JSON. Strings of a plan are UTF-8: protobuf refuses others when it reads them.
 
 class JsonWriter {
 public:
@@ -388,17 +420,18 @@ public:
       json_.attribute("replicate", static_cast<int64_t>(plan_.mesh().replicate()));
     });
     json_.attribute("stage", static_cast<int64_t>(plan_.facts().stage()));
-    json_.attribute("precision", text(plan_.facts().precision()));
+    json_.attribute("precision", plan_.facts().precision());
     json_.attribute("micro_steps", static_cast<int64_t>(plan_.micro_steps()));
     json_.attribute("micro_batch", static_cast<int64_t>(plan_.micro_batch()));
-    json_.attribute("optimizer", text(plan_.facts().optimizer()));
-    json_.attribute("loss", text(plan_.facts().loss()));
-    json_.attribute("numerics_key", text(plan_.numerics_key()));
+    json_.attribute("optimizer", plan_.facts().optimizer());
+    json_.attribute("loss", plan_.facts().loss());
+    json_.attribute("numerics_key", plan_.numerics_key());
     json_.attribute("fingerprint", planFingerprint(plan_));
     json_.attributeObject("model", [&] {
-      json_.attribute("file", text(plan_.provenance().model_file()));
-      json_.attribute("fingerprint", text(plan_.provenance().model_fingerprint()));
+      json_.attribute("file", plan_.provenance().model_file());
+      json_.attribute("fingerprint", plan_.provenance().model_fingerprint());
       json_.attribute("parameters", parameterElements(plan_));
+      json_.attribute("tensors", plan_.parameters_size());
       json_.attribute("nodes", static_cast<int64_t>(plan_.facts().nodes()));
     });
     json_.attributeObject("memory", [&] { memory(); });
@@ -414,25 +447,21 @@ public:
     });
     json_.attributeArray("notes", [&] {
       for (const std::string &note : plan_.provenance().notes())
-        json_.value(text(note));
+        json_.value(note);
     });
     json_.attributeObject("written_by", [&] {
-      json_.attribute("version", text(plan_.provenance().compiler_version()));
-      json_.attribute("command", text(plan_.provenance().command()));
+      json_.attribute("version", plan_.provenance().compiler_version());
+      json_.attribute("command", plan_.provenance().command());
     });
   }
 
 private:
-  // Names may hold any bytes; JSON holds UTF-8.
-  static std::string text(const std::string &name) {
-    return llvm::json::isUTF8(name) ? name : llvm::json::fixUTF8(name);
-  }
   static std::string dtype(uint32_t number) { return std::string(dtypeName(static_cast<DType>(number))); }
 
   void memory() {
     MemoryReport memory = reportMemory(plan_);
     json_.attribute("peak", memory.peak);
-    json_.attribute("peak_at", text(memory.peakAt));
+    json_.attribute("peak_at", memory.peakAt);
     for (const MemoryKind &kind : memory.kinds)
       json_.attribute(kind.name, kind.bytes);
     json_.attributeObject("textbook", [&] {
@@ -443,7 +472,7 @@ private:
     });
     json_.attributeObject("regions", [&] {
       for (const plan::RegionSize &region : plan_.regions())
-        json_.attribute(text(region.name()), static_cast<int64_t>(region.bytes()));
+        json_.attribute(region.name(), static_cast<int64_t>(region.bytes()));
     });
     json_.attribute("arena_lower_bound", memory.arenaLowerBound);
     json_.attribute("arena_waste", memory.arenaWaste());
@@ -462,17 +491,17 @@ private:
   }
 
   void bucket(const plan::Bucket &bucket) {
-    json_.attribute("id", text(bucket.name()));
+    json_.attribute("id", bucket.name());
     json_.attributeArray("parameters", [&] {
       for (const plan::Range &range : bucket.ranges())
-        json_.value(text(plan_.parameters(static_cast<int>(range.parameter())).name()));
+        json_.value(plan_.parameters(static_cast<int>(range.parameter())).name());
     });
     json_.attribute("elements", static_cast<int64_t>(bucket.elements()));
     json_.attribute("padded_elements", static_cast<int64_t>(bucket.padded_elements()));
     json_.attributeObject("fields", [&] {
-      json_.attribute("parameters", text(bucket.parameters()));
-      json_.attribute("gradients", text(bucket.gradients()));
-      json_.attribute("states", text(bucket.states()));
+      json_.attribute("parameters", bucket.parameters());
+      json_.attribute("gradients", bucket.gradients());
+      json_.attribute("states", bucket.states());
     });
     json_.attribute("trainable", bucket.trainable());
     json_.attribute("fetch_dtype", dtype(bucket.fetch_dtype()));
@@ -491,11 +520,11 @@ private:
     json_.attribute("instructions", instructions);
     json_.attribute("streams", static_cast<int64_t>(streams.size()));
     json_.attribute("events", events);
-    json_.attribute("flops", static_cast<int64_t>(plan_.facts().step_flops())); // of a micro-step
+    json_.attribute("micro_step_flops", static_cast<int64_t>(plan_.facts().step_flops()));
     json_.attributeArray("segments", [&] {
       for (const plan::Segment &segment : plan_.segments())
         json_.object([&] {
-          json_.attribute("name", text(segment.name()));
+          json_.attribute("name", segment.name());
           json_.attribute("runs_per_step", runsPerStep(plan_, segment));
           json_.attribute("instructions", segment.instructions_size());
           json_.attribute("events", static_cast<int64_t>(segment.events()));
@@ -504,13 +533,13 @@ private:
   }
 
   void input(const plan::Input &input) {
-    json_.attribute("name", text(input.name()));
+    json_.attribute("name", input.name());
     json_.attribute("dtype", dtype(input.dtype()));
     json_.attributeArray("dims", [&] {
       for (int64_t dim : input.dims())
         json_.value(dim);
     });
-    json_.attribute("role", text(input.role()));
+    json_.attribute("role", input.role());
     if (input.has_range())
       json_.attributeArray("range", [&] {
         json_.value(input.low());
@@ -615,19 +644,25 @@ void InspectCommand::add(CLI::App &app, Run &run) {
                   "  zerocc inspect model.zplan --buckets --csv > buckets.csv");
   command->add_option("PLAN", flags->plan, "plan to look at")->required();
   command->add_flag("--summary", flags->summary, "everything in short (default)");
-  command->add_flag("--schedule", flags->schedule, "the instructions, with the state of each bucket's parameters");
-  command->add_option("--segment", flags->scheduleOptions.segment,
-                      "with --schedule: only, first, middle, last, update, init or eval (default: those of a step)");
-  command->add_option("--limit", flags->scheduleOptions.limit, "with --schedule: instructions shown of each segment")
+  command->add_flag("--schedule", flags->schedule,
+                    "the instructions, with the state of each bucket's parameters");
+  command->add_option(
+      "--segment", flags->scheduleOptions.segment,
+      "with --schedule: only, first, middle, last, update, init or eval (default: those of a step)");
+  command
+      ->add_option("--limit", flags->scheduleOptions.limit,
+                   "with --schedule: instructions shown of each segment")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--memory", flags->memory, "bytes per rank by kind, region and storage, and what lies at the peak");
+  command->add_flag("--memory", flags->memory,
+                    "bytes per rank by kind, region and storage, and what lies at the peak");
   command->add_flag("--traffic", flags->traffic, "bytes received per rank and step, by segment and bucket");
   command->add_flag("--buckets", flags->buckets, "buckets with their fields");
   command->add_flag("--inputs", flags->inputs, "inputs with their roles");
   command->add_flag("--parameters", flags->parameters, "parameters and where they lie");
   command->add_flag("--json", flags->json, "all figures as one JSON object");
   command->add_flag("--csv", flags->csv, "with --memory or --buckets: as CSV");
-  command->add_option("--trace", flags->trace, "write the schedule as a Chrome trace, every instruction one unit long");
+  command->add_option("--trace", flags->trace,
+                      "write the schedule as a Chrome trace, every instruction one unit long");
   command->callback([flags, &run] {
     if (flags->csv && (flags->json || flags->views() != 1 || !(flags->memory || flags->buckets)))
       throw CLI::ValidationError("--csv", "goes with --memory or with --buckets, and with nothing else");

@@ -1,6 +1,7 @@
-// A fetched copy of a bucket is a `Residence`: its bytes, when it was asked for, when it came, who read it first and
-// last, when it went. One walk over a segment finds them all; who reads is found by bytes, since a plan knows no
-// names of values. A bucket may have two at once: prefetched for the backward before the forward has let it go.
+// A fetched copy of a bucket is a `Residence`: its bytes, when it was asked for, when it came, who read it
+// first and last, when it went. One walk over a segment finds them all; who reads is found by bytes, since a
+// plan knows no names of values. A bucket may have two at once: prefetched for the backward before the
+// forward has let it go.
 
 #include "tools/command_inspect_schedule.h"
 
@@ -67,13 +68,15 @@ public:
   bool isReductionStart(int i) const { return reductionStarts_.count(i) != 0; }
   bool isReductionEnd(int i) const { return reductionEnds_.count(i) != 0; }
 
-  /// Another whole copy of the bucket is there while instruction `i` runs.
-  bool isElsewhereAvailable(const Residence &residence, int i) const {
-    for (const Residence &other : residences_)
-      if (&other != &residence && other.bucket == residence.bucket && other.wait != kNever && other.wait < i &&
-          (other.release == kNever || other.release > i))
-        return true;
-    return false;
+  /// The state of another copy of the bucket's parameters while instruction `i` runs; empty: there is none.
+  std::string otherCopy(const Residence &residence, int i) const {
+    std::string state;
+    for (const Residence &other : residences_) {
+      bool isThere = other.start < i && (other.release == kNever || other.release > i);
+      if (&other != &residence && other.bucket == residence.bucket && isThere)
+        state = other.wait != kNever && other.wait < i ? "available" : "in flight";
+    }
+    return state;
   }
 
 private:
@@ -188,6 +191,14 @@ std::string someOf(const std::vector<std::string> &names) {
 
 std::string position(int i) { return i == kNever ? "" : std::to_string(i); }
 
+std::string readText(const Residence &residence) {
+  if (residence.firstRead == kNever)
+    return "no instruction";
+  if (residence.firstRead == residence.lastRead)
+    return position(residence.firstRead);
+  return position(residence.firstRead) + " to " + position(residence.lastRead);
+}
+
 // --- the table of a segment: one row per residence
 
 std::string residenceTable(const plan::Plan &plan, const plan::Segment &segment, const SegmentWalk &walk) {
@@ -202,13 +213,9 @@ std::string residenceTable(const plan::Plan &plan, const plan::Segment &segment,
                {"received", Align::right}});
   for (const Residence &residence : walk.residences()) {
     bool isThere = residence.start == kNever;
-    std::string read = residence.firstRead == kNever ? "never"
-                       : residence.firstRead == residence.lastRead
-                           ? position(residence.firstRead)
-                           : position(residence.firstRead) + " - " + position(residence.lastRead);
-    table.add({bucketName(plan, residence.bucket), bucketLabel(plan, residence.bucket), position(residence.start),
-               isThere ? "at entry" : position(residence.wait), read,
-               residence.release != kNever ? position(residence.release) : "stays",
+    table.add({bucketName(plan, residence.bucket), bucketLabel(plan, residence.bucket),
+               position(residence.start), isThere ? "at entry" : position(residence.wait),
+               readText(residence), residence.release != kNever ? position(residence.release) : "stays",
                residence.received > 0 ? formatBytes(residence.received) : ""});
   }
   std::string text = table.text();
@@ -279,8 +286,8 @@ private:
   }
 
   void line(const std::array<std::string, 6> &cells) {
-    std::string row = fit(cells[0], 6, Align::right) + "  " + fit(cells[1], 7) + "  " + fit(cells[2], 26) + "  " +
-                      fit(cells[3], 47) + "  " + fit(cells[4], 8, Align::right) + "  " + cells[5];
+    std::string row = fit(cells[0], 6, Align::right) + "  " + fit(cells[1], 7) + "  " + fit(cells[2], 26) +
+                      "  " + fit(cells[3], 47) + "  " + fit(cells[4], 8, Align::right) + "  " + cells[5];
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
@@ -317,19 +324,18 @@ private:
 
   void states(int i, const plan::Instruction &instruction) {
     if (const Residence *residence = walk_.startedAt(i)) {
-      std::string second = walk_.isElsewhereAvailable(*residence, i) ? " (a second copy; the first is available)" : "";
-      std::string until = residence->wait == kNever ? "" : ", needed at " + position(residence->wait);
-      state(residence->bucket, "in flight" + until + second);
+      std::string first = walk_.otherCopy(*residence, i);
+      state(residence->bucket,
+            "in flight" + (residence->wait == kNever ? "" : ", needed at " + position(residence->wait)) +
+                (first.empty() ? "" : " (a second copy; the first is " + first + ")"));
     }
     if (const Residence *residence = walk_.arrivedAt(i))
-      state(residence->bucket, "available" + (residence->firstRead == kNever
-                                                  ? ""
-                                                  : ", read from " + position(residence->firstRead) + " to " +
-                                                        position(residence->lastRead)));
-    if (const Residence *residence = walk_.releasedAt(i))
-      state(residence->bucket, walk_.isElsewhereAvailable(*residence, i)
-                                   ? "released; the second copy is available"
-                                   : "not available, released after " + position(residence->lastRead));
+      state(residence->bucket, "available, read at " + readText(*residence));
+    if (const Residence *residence = walk_.releasedAt(i)) {
+      std::string second = walk_.otherCopy(*residence, i);
+      state(residence->bucket, "released after " + position(residence->lastRead) + ", " +
+                                   (second.empty() ? "not available" : "the second copy is " + second));
+    }
     if (instruction.bucket() >= 0 && walk_.isReductionStart(i))
       state(instruction.bucket(), "gradients in flight");
     if (instruction.bucket() >= 0 && walk_.isReductionEnd(i))
@@ -347,13 +353,15 @@ private:
 } // namespace
 
 std::string scheduleText(const plan::Plan &plan, const ScheduleOptions &options) {
-  std::string text = "The parameters of a bucket are not available (only this rank's part is there), in flight (from "
-                     "fetch.start to\nfetch.wait) or available (until release). An instruction begins when those before "
-                     "it on its stream and those named\nunder \"after\" are done. A ~ behind a node means its "
-                     "backward.\n";
+  std::string text =
+      "The parameters of a bucket are not available (only this rank's part is there), in flight (from "
+      "fetch.start to\nfetch.wait) or available (until release). An instruction begins when those before "
+      "it on its stream and those named\nunder \"after\" are done. A ~ behind a node means its "
+      "backward.\n";
   std::string others;
   for (const plan::Segment &segment : plan.segments()) {
-    bool isShown = options.segment.empty() ? runsPerStep(plan, segment) > 0 : segment.name() == options.segment;
+    bool isShown =
+        options.segment.empty() ? runsPerStep(plan, segment) > 0 : segment.name() == options.segment;
     if (isShown)
       text += "\n" + SegmentText(plan, segment, options.limit).run();
     else if (options.segment.empty())

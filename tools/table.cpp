@@ -62,7 +62,8 @@ std::string printable(const std::string &text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     size_t length = characterLength(text, at);
-    bool shown = length > 0 && llvm::sys::unicode::columnWidthUTF8(llvm::StringRef(text).substr(at, length)) >= 0;
+    bool shown =
+        length > 0 && llvm::sys::unicode::columnWidthUTF8(llvm::StringRef(text).substr(at, length)) >= 0;
     if (shown)
       out.append(text, at, length);
     for (size_t i = 0; !shown && i < std::max<size_t>(length, 1); ++i)
@@ -174,7 +175,8 @@ std::string formatShare(int64_t part, int64_t whole) {
   if (whole == 0)
     return "-";
   char buffer[64];
-  std::snprintf(buffer, sizeof buffer, "%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole));
+  std::snprintf(buffer, sizeof buffer, "%.1f %%",
+                100 * static_cast<double>(part) / static_cast<double>(whole));
   return buffer;
 }
 

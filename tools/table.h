@@ -6,16 +6,16 @@
 
 namespace zerocc {
 
-/// Text for a terminal: control and other unprintable characters and bytes that are not UTF-8 become \xNN. Names come
-/// from files and may hold anything.
+/// Text for a terminal: control and other unprintable characters and bytes that are not UTF-8 become \xNN.
+/// Names come from files and may hold anything.
 std::string printable(const std::string &text);
 
 /// Columns that printable text takes on a terminal.
 int textWidth(const std::string &text);
 
 enum class Align : uint8_t { left, right };
-/// Printable text in exactly `width` columns: filled with spaces, or cut with "…". Names are cut at the front, where
-/// they are alike.
+/// Printable text in exactly `width` columns: filled with spaces, or cut with "…". Names are cut at the
+/// front, where they are alike.
 std::string fit(const std::string &text, int width, Align align = Align::left);
 /// The same without filling.
 std::string shorten(const std::string &text, int width);

@@ -28,7 +28,9 @@ int64_t toSigned(uint64_t value) { return static_cast<int64_t>(std::min<uint64_t
 int64_t divideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t shardOf(const plan::Plan &plan) { return std::max<int64_t>(1, toSigned(plan.mesh().shard())); }
-int64_t replicateOf(const plan::Plan &plan) { return std::max<int64_t>(1, toSigned(plan.mesh().replicate())); }
+int64_t replicateOf(const plan::Plan &plan) {
+  return std::max<int64_t>(1, toSigned(plan.mesh().replicate()));
+}
 OpKind opOf(const plan::Instruction &instruction) { return static_cast<OpKind>(instruction.op()); }
 int64_t sizeOf(uint32_t dtype) { return byteSize(static_cast<DType>(dtype)); }
 
@@ -58,8 +60,8 @@ struct LeastTraffic {
   }
 };
 
-// w, g: bytes of a parameter and of a gradient; e elements; S x R ranks; K micro-steps. Of w e bytes a rank receives
-// (S-1)/S, which is w e (S-1) R in units of 1/(S R).
+// w, g: bytes of a parameter and of a gradient; e elements; S x R ranks; K micro-steps. Of w e bytes a rank
+// receives (S-1)/S, which is w e (S-1) R in units of 1/(S R).
 LeastTraffic leastTraffic(const plan::Plan &plan, const plan::Bucket &bucket) {
   RankBytes shard = shardOf(plan), replicate = replicateOf(plan), microSteps = plan.micro_steps();
   RankBytes elements = bucket.elements();
@@ -199,7 +201,8 @@ MemoryReport reportMemory(const plan::Plan &plan) {
     parameters += elements * fetchBytes * (bucket.parameters() == "whole" ? shard : 1);
     if (!bucket.trainable())
       continue;
-    gradients += elements * sizeOf(bucket.gradient_dtype()) * (bucket.gradients() == "micro-step" ? 1 : shard);
+    gradients +=
+        elements * sizeOf(bucket.gradient_dtype()) * (bucket.gradients() == "micro-step" ? 1 : shard);
     int64_t stateBytes = 4 * static_cast<int64_t>(moments.size()) + (fetchBytes < 4 ? 4 : 0);
     states += elements * stateBytes * (bucket.states() == "sharded" ? 1 : shard);
   }
@@ -210,8 +213,8 @@ MemoryReport reportMemory(const plan::Plan &plan) {
 
   int64_t named = 0;
   const auto &byKind = plan.facts().peak_kinds();
-  for (const char *name : {"parameters", "gradients", "optimizer", "fetched", "activations", "workspace", "inputs",
-                           "constants", "buffers"}) {
+  for (const char *name : {"parameters", "gradients", "optimizer", "fetched", "activations", "workspace",
+                           "inputs", "constants", "buffers"}) {
     auto found = byKind.find(name);
     report.kinds.push_back({name, found == byKind.end() ? 0 : toSigned(found->second), {}});
     named = add(named, report.kinds.back().bytes);
@@ -258,8 +261,8 @@ bool isStart(OpKind op) {
 }
 bool isWait(OpKind op) { return op == OpKind::FetchWait || op == OpKind::ReduceWait; }
 
-/// One walk over a segment. The arena's bytes know the value that was written there last; an operand keeps it alive.
-/// What a collective reads lives until its wait.
+/// One walk over a segment. The arena's bytes know the value that was written there last; an operand keeps it
+/// alive. What a collective reads lives until its wait.
 class ArenaWalk {
 public:
   ArenaWalk(const plan::Plan &plan, const plan::Segment &segment) : plan_(plan), segment_(segment) {}
@@ -267,7 +270,8 @@ public:
   std::vector<ArenaValue> run() {
     for (at_ = 0; at_ < segment_.instructions_size(); ++at_)
       visit(segment_.instructions(at_));
-    values_.erase(std::remove_if(values_.begin(), values_.end(), [](const ArenaValue &value) { return value.bytes == 0; }),
+    values_.erase(std::remove_if(values_.begin(), values_.end(),
+                                 [](const ArenaValue &value) { return value.bytes == 0; }),
                   values_.end());
     std::stable_sort(values_.begin(), values_.end(),
                      [](const ArenaValue &a, const ArenaValue &b) { return a.first < b.first; });
@@ -321,8 +325,8 @@ private:
            elementsOfDims(operand.dims()) == toSigned(plan_.buckets(instruction.bucket()).padded_elements());
   }
 
-  // Gradients are written one by one into a bucket's buffer, which is then read as one. Bytes between them may still
-  // hold something older.
+  // Gradients are written one by one into a bucket's buffer, which is then read as one. Bytes between them
+  // may still hold something older.
   void mergeMembers(int bucket, const plan::Operand &operand, const Span &span) {
     int64_t size = sizeOf(operand.dtype());
     std::set<std::pair<int64_t, int64_t>> members; // offset, bytes
@@ -361,16 +365,17 @@ private:
       return touch(span);
     // What lay here is dead, all of it.
     std::set<int> dead;
-    bytes_.visit(span.begin, span.end, [&](int64_t, int64_t, Content &content) { dead.insert(content.value); });
+    bytes_.visit(span.begin, span.end,
+                 [&](int64_t, int64_t, Content &content) { dead.insert(content.value); });
     for (int value : dead)
       if (value >= 0)
         forget(value);
     bytes_.overwrite(span.begin, span.end, {static_cast<int>(values_.size())});
     OpKind op = opOf(instruction);
-    ArenaValue::Kind kind = op == OpKind::FetchStart || op == OpKind::AllGatherStart ? ArenaValue::Kind::fetched
-                            : op == OpKind::ReduceStart || op == OpKind::ExchangeStart
-                                ? ArenaValue::Kind::gradient
-                                : ArenaValue::Kind::activation;
+    ArenaValue::Kind kind =
+        op == OpKind::FetchStart || op == OpKind::AllGatherStart   ? ArenaValue::Kind::fetched
+        : op == OpKind::ReduceStart || op == OpKind::ExchangeStart ? ArenaValue::Kind::gradient
+                                                                   : ArenaValue::Kind::activation;
     values_.push_back({kind, at_, at_, span.begin, span.end - span.begin, instruction.bucket()});
   }
 
@@ -440,8 +445,8 @@ std::vector<ArenaValue> arenaValues(const plan::Plan &plan, const plan::Segment 
   return ArenaWalk(plan, segment).run();
 }
 
-// The plan names the node at which the arena is fullest; among its instructions, or else among all, the fullest one is
-// taken, the first of several.
+// The plan names the node at which the arena is fullest; among its instructions, or else among all, the
+// fullest one is taken, the first of several.
 FullestInstant findFullestInstant(const plan::Plan &plan) {
   FullestInstant best;
   bool bestIsNamed = false;
@@ -450,7 +455,8 @@ FullestInstant findFullestInstant(const plan::Plan &plan) {
     std::vector<int64_t> live = liveBytes(arenaValues(plan, segment), segment.instructions_size());
     for (int i = 0; i < segment.instructions_size(); ++i) {
       bool isNamed = placeOf(segment, segment.instructions(i)) == plan.facts().peak_at();
-      if (std::pair(isNamed, live[i]) > std::pair(bestIsNamed, best.instruction < 0 ? int64_t(-1) : best.bytes)) {
+      if (std::pair(isNamed, live[i]) >
+          std::pair(bestIsNamed, best.instruction < 0 ? int64_t(-1) : best.bytes)) {
         bestIsNamed = isNamed;
         best.segment = s;
         best.instruction = i;

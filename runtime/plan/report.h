@@ -9,11 +9,11 @@
 
 namespace zerocc {
 
-// Exact figures of a plan, from the plan alone. Indices and shapes of the plan must be in range (verify_structure.h);
-// sums of absurd sizes saturate.
+// Exact figures of a plan, from the plan alone. Indices and shapes of the plan must be in range
+// (verify_structure.h); sums of absurd sizes saturate.
 
-/// Bytes that a rank receives from other ranks, as its communicators count them. Where ranks differ (an all-reduce
-/// whose elements do not divide among them) rank 0's, which are the most.
+/// Bytes that a rank receives from other ranks, as its communicators count them. Where ranks differ (an
+/// all-reduce whose elements do not divide among them) rank 0's, which are the most.
 struct ReceivedBytes {
   int64_t allGather = 0, reduceScatter = 0, allReduce = 0;
   int64_t exchange = 0; // scalars of the step, gathered from all ranks
@@ -27,7 +27,8 @@ ReceivedBytes times(const ReceivedBytes &a, int64_t factor);
 
 ReceivedBytes receivedBytes(const plan::Plan &plan, const plan::Instruction &instruction);
 
-/// How often a segment runs in one step: `only` once, or first + (K - 2) middle + last; update once; others never.
+/// How often a segment runs in one step: `only` once, or first + (K - 2) middle + last; update once; others
+/// never.
 int64_t runsPerStep(const plan::Plan &plan, const plan::Segment &segment);
 
 struct SegmentTraffic {
@@ -40,8 +41,8 @@ struct BucketTraffic {
 };
 struct TrafficReport {
   ReceivedBytes step;
-  /// What the buckets' fields ask for at the least, without padding: to become whole a rank receives the parts of the
-  /// others, (S-1)/S; scheduling.md 1.1. Each kind is rounded up to whole bytes.
+  /// What the buckets' fields ask for at the least, without padding: to become whole a rank receives the
+  /// parts of the others, (S-1)/S; scheduling.md 1.1. Each kind is rounded up to whole bytes.
   ReceivedBytes minimum;
   ReceivedBytes eval;
   std::vector<SegmentTraffic> segments;
@@ -92,8 +93,8 @@ int64_t parameterElements(const plan::Plan &plan);
 
 /// What a bucket holds, in a few words: its parameter, its layer, or the first and last of them.
 std::string bucketLabel(const plan::Plan &plan, int bucket);
-/// The part of a parameter's or node's name up to its first number: "transformer.h.3", "/transformer/h.3"; empty when
-/// there is none.
+/// The part of a parameter's or node's name up to its first number: "transformer.h.3", "/transformer/h.3";
+/// empty when there is none.
 std::string layerOfName(const std::string &name);
 
 } // namespace zerocc
