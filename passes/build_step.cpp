@@ -133,7 +133,6 @@ void placeInitResults(Module &module) {
       value = g.make(OpKind::Copy, {value})->result();
     value->place = {Place::Kind::value, constant, Region::arena, 0};
   }
-  init->results.clear();
 }
 
 } // namespace

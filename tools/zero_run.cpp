@@ -1,5 +1,4 @@
 #include "runtime/data/metrics.h"
-#include "runtime/data/npy.h"
 #include "runtime/data/plan_inputs.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/verify.h"
@@ -8,9 +7,11 @@
 #include "runtime/training/weights_out.h"
 #include "tools/command.h"
 
+#include "llvm/ADT/StringRef.h"
+
+#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 
 namespace zerocc {
 namespace {
@@ -97,6 +98,10 @@ int64_t tokensPerSample(const plan::Plan &plan) {
   return 1;
 }
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 Status train(const RunFlags &flags, int &exitCode) {
   ZEROCC_TRY(checkScope(flags));
   ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
@@ -127,9 +132,9 @@ Status train(const RunFlags &flags, int &exitCode) {
     reference.emplace(std::move(opened));
   }
   ZEROCC_TRY(checkExportTarget(plan, flags.exportFile, flags.model));
-  std::optional<MetricsWriter> metrics;
+  std::optional<MetricsFile> metrics;
   if (!flags.metrics.empty()) {
-    ZEROCC_ASSIGN(auto opened, MetricsWriter::open(flags.metrics));
+    ZEROCC_ASSIGN(auto opened, MetricsFile::open(flags.metrics, false));
     metrics.emplace(std::move(opened));
   }
 
@@ -141,31 +146,32 @@ Status train(const RunFlags &flags, int &exitCode) {
                static_cast<double>(mapped) / (1 << 20), plan.numerics_key().c_str());
 
   int64_t tokens = tokensPerSample(plan);
-  ProgressPrinter progress(flags.steps);
+  Progress progress(0, flags.steps, now());
   auto evaluate = [&](int64_t step) -> Status {
     ZEROCC_ASSIGN(double loss, trainer->evaluate(*evalData, flags.evalBatches));
-    progress.note("step " + std::to_string(step) + ": validation loss " + std::to_string(loss));
-    if (metrics)
-      ZEROCC_TRY(metrics->writeEvaluation(step, loss));
-    if (step == flags.steps)
-      std::printf("validation loss %.6f\n", loss);
-    return success();
+    progress.finish();
+    std::fprintf(step == flags.steps ? stdout : stderr, "step %lld: validation loss %.4f\n",
+                 static_cast<long long>(step), loss);
+    StepMetrics row;
+    row.step = step;
+    row.evalLoss = loss;
+    return metrics ? metrics->write(row) : success();
   };
   for (int64_t s = 0; s < flags.steps; ++s) {
     auto compareGradients = [&] { reference->compareGradients(plan, *trainer); };
-    bool now = reference && s == 0;
-    ZEROCC_ASSIGN(StepReport step, trainer->step(data, now ? std::function<void()>(compareGradients) : nullptr));
+    bool compareNow = reference && s == 0;
+    ZEROCC_ASSIGN(StepReport step, trainer->step(data, compareNow ? std::function<void()>(compareGradients) : nullptr));
     StepMetrics row;
     row.step = step.step;
     row.loss = step.loss;
     row.lr = step.lr;
     row.gradNorm = step.gradNorm;
-    row.stepMs = step.milliseconds;
+    row.stepMillis = step.milliseconds;
     row.tokensPerSecond = step.samplesPerSecond * static_cast<double>(tokens);
     row.skipped = step.skipped;
     row.memoryPeak = mapped;
     row.wireBytes = step.wireBytes;
-    progress.step(row);
+    progress.step(row, now());
     if (metrics)
       ZEROCC_TRY(metrics->write(row));
     if (reference)
@@ -181,8 +187,6 @@ Status train(const RunFlags &flags, int &exitCode) {
   if (evalData && flags.evalEvery == 0)
     ZEROCC_TRY(evaluate(flags.steps));
   progress.finish();
-  if (metrics)
-    ZEROCC_TRY(metrics->finish());
   if (!flags.exportFile.empty()) {
     ZEROCC_TRY(exportWeights(plan, trainer->group(), flags.model, flags.exportFile));
     std::fprintf(stderr, "wrote %s\n", flags.exportFile.c_str());
@@ -237,6 +241,7 @@ int main(int argc, char **argv) {
   using namespace zerocc;
   CLI::App app("zero-run: runs a training plan made by zerocc", "zero-run");
   RunFlags flags;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // later flags win
   addOptions(app, flags);
   app.set_version_flag("--version", "zero-run 0.1.0");
   auto arguments = expandArguments(argc, argv);

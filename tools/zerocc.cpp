@@ -9,6 +9,8 @@ int main(int argc, char **argv) {
              "  zerocc inspect model.zplan --schedule\n  zero-run model.zplan --model model.onnx --data text:FILE --steps 100");
   app.set_version_flag("--version", "zerocc 0.1.0");
   app.require_subcommand(0, 1);
+  // Flags given beside --args FILE win over those in it.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto arguments = expandArguments(argc, argv);
   if (!arguments) {
     refuse(arguments.error());

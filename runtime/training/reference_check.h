@@ -14,7 +14,8 @@ struct ReferenceTolerances {
 
 /// A run beside a recorded training (REF.npz): keys PREFIXloss [steps], PREFIXgrad/NAME (mean gradient of step 1 before
 /// clipping), PREFIXweight/NAME (after step `weightStep`). NAME is a parameter's name or its initializer's; a recorded
-/// SHARED#NAME is NAME. Every recorded key must be met, and every trainable parameter must have been recorded.
+/// SHARED#NAME is NAME. Every trainable parameter must have been recorded. An optional spread/NAME, how far the recording's
+/// f32 and f64 weights are apart, is allowed four times over.
 class ReferenceCheck {
 public:
   static Expected<ReferenceCheck> open(const std::string &path, const std::string &prefix, int64_t weightStep,
@@ -37,6 +38,8 @@ private:
   void compareTensors(const plan::Plan &plan, RankGroup &group, Tensor which, const std::string &kind, double factor,
                       double tolerance, Worst &worst);
   std::string findKey(const std::string &kind, const plan::Parameter &parameter) const;
+  /// How far the recording's f32 and f64 runs are apart in this weight (key spread/NAME), 0 when not recorded.
+  double spreadOf(const std::string &key) const;
   void note(Worst &worst, const std::string &name, double relative, double absolute, double tolerance);
 
   NpzFile file_;

@@ -137,7 +137,7 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<void
   report.skippedNow = scalars[kScalarSkip] != 0;
   report.milliseconds = seconds * 1e3;
   report.samplesPerSecond = static_cast<double>(microSteps * group_->ranks() * plan_.micro_batch()) / seconds;
-  int64_t wire = group_->traffic().total();
+  int64_t wire = group_->executor(0).traffic().total();
   report.wireBytes = wire - wireBefore_;
   wireBefore_ = wire;
   return report;
@@ -167,7 +167,7 @@ Expected<double> Trainer::evaluate(const DataSet &data, int64_t batches) {
     sum += s;
     count += c;
   }
-  wireBefore_ = group_->traffic().total();
+  wireBefore_ = group_->executor(0).traffic().total();
   return count > 0 ? sum / count : 0;
 }
 

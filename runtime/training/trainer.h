@@ -14,7 +14,7 @@ struct StepReport {
   int64_t step = 0; // from 1
   double loss = 0, lr = 0, gradNorm = 0, milliseconds = 0, samplesPerSecond = 0;
   int64_t skipped = 0;   // steps skipped so far: gradients were not finite
-  int64_t wireBytes = 0; // received by all ranks in this step
+  int64_t wireBytes = 0; // received by rank 0 in this step
   bool skippedNow = false;
 };
 
