@@ -9,7 +9,6 @@
 
 namespace zerocc {
 
-constexpr int64_t kInlineConstantBytes = 4096;          // larger folded constants are computed by the plan
 constexpr int64_t kMaxFoldedElements = int64_t(1) << 22; // of one tensor on the host
 constexpr int64_t kMaxReadBytes = int64_t(16) << 20;     // of one stored constant
 
@@ -28,20 +27,14 @@ public:
   const HostTensor *evaluate(const Value *value);
   std::string fault;
 
-  /// Replaces constants by inline ones where they are small, or by a broadcast scalar where all elements are equal, and
-  /// drops nodes that nothing needs. Larger constants keep their nodes (`hoist_constants` moves these to `init`).
-  void settle(Graph &graph);
-
 private:
   const HostTensor *hostOfGlobal(const Value *value);
   bool tooLarge(const Value *value) const;
-  Value *inlineConstant(const HostTensor &host);
 
   Module &module_;
   Reader read_;
   llvm::DenseSet<const Value *> constants_; // results of nodes
   llvm::DenseMap<const Value *, std::unique_ptr<HostTensor>> hosts_;
-  std::map<std::pair<std::string, std::string>, Value *> inlined_; // type and bytes -> constant
 };
 
 } // namespace zerocc

@@ -4,6 +4,7 @@
 
 #include "compiler/onnx/lowering.h"
 
+#include "compiler/onnx/settle_constants.h"
 #include "compiler/onnx/structure.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -38,7 +39,7 @@ public:
       findings_.push_back({"and " + std::to_string(count) + " more nodes of op " + op, ""});
     if (!findings_.empty())
       return std::move(findings_);
-    folder_.settle(graph_);
+    settleConstants(module_, graph_, folder_);
     dropUnused();
     return {};
   }

@@ -525,6 +525,8 @@ private:
     entry.report.initializer = candidate.name;
     entry.report.type = {DType::f32, candidate.type.dims};
     entry.report.reason = candidate.reason;
+    if (!candidate.parts.empty() && !tags_.count(candidate.name))
+      entry.report.reason = "read at " + describe(readers.front());
     for (const Slot &slot : readers)
       entry.report.slots.push_back(describe(slot));
     entry.tied = candidate.tied;
