@@ -100,6 +100,8 @@ def arguments(text, opening):
 
 def swapped(text, a, b):
     first, second = text[a[0]:a[1]], text[b[0]:b[1]]
+    if first.strip() == second.strip():
+        return text
     return text[:a[0]] + second + text[a[1]:b[0]] + first + text[b[1]:]
 
 
@@ -122,7 +124,8 @@ def faults(text):
     for match in re.finditer(r"\bg\.(?:select|sub|div|matmul|slice|pad|gather|scatterAdd|compare|binary)\(|return \{", code):
         parts = arguments(code, match.end() - 1)
         shift = 1 if "select" in match.group() or "binary" in match.group() else 0
-        if len(parts) >= 2 + shift:
+        symmetric = "compare" in match.group() and '"eq"' in text[parts[-1][0]:parts[-1][1]]
+        if len(parts) >= 2 + shift and not symmetric:
             plant(match.start(), f"swapped operands of {match.group()}",
                   swapped(text, parts[shift], parts[shift + 1]))
         if match.group() == "return {":
