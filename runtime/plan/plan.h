@@ -8,6 +8,10 @@
 
 namespace zerocc {
 
+/// Operand::value of what the host or segment `init` writes: constant c is kConstantValue + c, input i is
+/// kInputValue + i.
+constexpr uint32_t kConstantValue = uint32_t(1) << 31, kInputValue = kConstantValue + (uint32_t(1) << 30);
+
 /// Raised with every change of plan.proto.
 constexpr uint32_t kPlanVersion = 1;
 

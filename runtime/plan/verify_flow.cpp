@@ -16,6 +16,7 @@
 
 #include "compiler/support/dtype.h"
 #include "runtime/plan/byte_map.h"
+#include "runtime/plan/plan.h"
 #include "runtime/plan/verify_structure.h"
 
 #include <algorithm>
@@ -46,6 +47,7 @@ struct Written {
   bool part = false, slot = false; // slot: the part lies in its slot of a whole buffer, [begin, end)
   bool reduced = false, allReduced = false;
   bool pending = false;
+  bool wasRead = false; // in a micro-step: by compute, or as part of a bucket
   bool fetched = false; // must be released
 };
 
@@ -82,9 +84,9 @@ private:
 
   /// What lies at an address outside the arena.
   struct Resident {
-    enum class Kind : uint8_t { storage, constant, input } kind;
     int64_t end;
-    const plan::Storage *storage; // storages only
+    const plan::Storage *storage; // null: a constant
+    uint32_t number;              // constants only
   };
 
   void indexStorages() {
@@ -93,12 +95,12 @@ private:
       int64_t bytes =
           static_cast<int64_t>(storage.elements()) * byteSize(static_cast<DType>(storage.dtype()));
       if (bytes > 0)
-        residents_[storage.region()][begin] = {Resident::Kind::storage, begin + bytes, &storage};
+        residents_[storage.region()][begin] = {begin + bytes, &storage, 0};
       bucketStorages_[{storage.bucket(), storage.kind()}] = &storage;
     }
-    for (const plan::Constant &constant : plan_.constants())
-      residents_[kPersistent].insert({static_cast<int64_t>(constant.offset()),
-                                      {Resident::Kind::constant, rangeOf(constant).second, nullptr}});
+    for (int c = 0; c < plan_.constants_size(); ++c)
+      if (auto [begin, end] = rangeOf(plan_.constants(c)); begin < end)
+        residents_[kPersistent][begin] = {end, nullptr, kConstantValue + c};
   }
 
   template <typename Table> std::pair<int64_t, int64_t> rangeOf(const Table &row) const {
@@ -138,11 +140,13 @@ private:
       // A rank reads its own part of the weights; it needs all of them where it updates all, or never updates.
       isWhole_[b] = bucket.parameters() == "whole" && (bucket.states() == "whole" || !bucket.trainable());
     }
-    for (const plan::Constant &constant : plan_.constants())
+    for (int c = 0; c < plan_.constants_size(); ++c) {
+      const plan::Constant &constant = plan_.constants(c);
       if (!constant.inline_data().empty() || !constant.initializer().empty())
-        putRange(kPersistent, rangeOf(constant), constant.dtype());
-    for (const plan::Input &input : plan_.inputs())
-      putRange(kInputs, rangeOf(input), input.dtype());
+        putRange(kPersistent, rangeOf(constant), constant.dtype(), kConstantValue + c);
+    }
+    for (int i = 0; i < plan_.inputs_size(); ++i)
+      putRange(kInputs, rangeOf(plan_.inputs(i)), plan_.inputs(i).dtype(), kInputValue + i);
   }
 
   Written hostValue(const plan::Storage &storage) const {
@@ -158,11 +162,12 @@ private:
       written.role = Role::parameter;
     return written;
   }
-  void putRange(uint32_t region, std::pair<int64_t, int64_t> range, uint32_t dtype) {
+  void putRange(uint32_t region, std::pair<int64_t, int64_t> range, uint32_t dtype, uint32_t number) {
     Written written;
     written.region = region;
     std::tie(written.begin, written.end) = range;
     written.dtype = dtype;
+    written.number = number;
     put(written);
   }
 
@@ -218,8 +223,10 @@ private:
       bytes_[region].visitAll([&](int64_t, int64_t, int32_t &content) {
         if (content < 0)
           return;
-        values_[content].instruction = -1;
-        values_[content].number = 0;
+        Written &value = values_[content];
+        const Resident *resident = residentAt(region, value.begin);
+        value.instruction = -1;
+        value.number = resident ? resident->number : 0;
       });
   }
 
@@ -325,6 +332,8 @@ private:
     instruction_ = &instruction;
     op_ = static_cast<OpKind>(instruction.op());
     verifyOverlaps();
+    if (instruction.bucket() >= 0)
+      verifyBucketOfStorages();
     switch (op_) {
     case OpKind::FetchWait:
     case OpKind::ReduceWait:
@@ -374,7 +383,8 @@ private:
       int overwritten = inPlaceOperand(op_, r);
       for (int k = 0; k < instruction_->inputs_size(); ++k) {
         if (k == overwritten) {
-          if (!isSame(result(r), input(k)))
+          if (!isSame(result(r), input(k)) ||
+              instruction_->results(r).dtype() != instruction_->inputs(k).dtype())
             fail("result " + std::to_string(r) + " must lie on operand " + std::to_string(k) +
                  ", which it overwrites");
         } else if (meet(result(r), input(k)) && !isInPlaceCollective(r, k)) {
@@ -390,6 +400,19 @@ private:
     for (int k = 0; k < instruction_->inputs_size(); ++k)
       if (meet(input(k), workspace))
         fail("workspace overlaps operand " + std::to_string(k));
+  }
+
+  void verifyBucketOfStorages() {
+    auto verify = [&](const plan::Operand &operand) {
+      const plan::Storage *storage = storageAt(operand.region(), static_cast<int64_t>(operand.offset()));
+      if (storage && storage->bucket() >= 0 && storage->bucket() != instruction_->bucket())
+        fail("works on bucket " + bucketName(instruction_->bucket()) + ", but is given storage " +
+             storage->name());
+    };
+    for (const plan::Operand &operand : instruction_->inputs())
+      verify(operand);
+    for (const plan::Operand &operand : instruction_->results())
+      verify(operand);
   }
 
   /// The part lies in its slot of the whole buffer, or is given as the whole buffer.
@@ -480,6 +503,7 @@ private:
       failRead(operandName(k), extent, seen);
       return nullptr;
     }
+    values_[seen.value].wasRead = true;
     return verifyValue(k, seen.value, false) ? &values_[seen.value] : nullptr;
   }
 
@@ -530,6 +554,8 @@ private:
       fail(operandName(k) + " belongs to bucket " + bucketName(v.bucket) + ", not to " + bucketName(b));
       return content;
     }
+    if (v.role == Role::plain && isMicroStep() && !verifyReadOnce(operandName(k), seen.value))
+      return content;
     bool readsWhole = elements == paddedElements(b) && !ownSlot && shard_ > 1;
     if (v.part && readsWhole) {
       fail(operandName(k) + " reads the whole of bucket " + bucketName(b) +
@@ -577,6 +603,8 @@ private:
         fail(what + " was written as " + dtypeText(v.dtype) + ", is read as " + dtypeText(operand.dtype()));
         return content;
       }
+      if (isMicroStep() && !verifyReadOnce(what, seen.value))
+        return content;
       if (!isFirst &&
           (v.role != content.role || v.reduced != content.reduced || v.allReduced != content.allReduced)) {
         fail(what + " is reduced otherwise than the rest of the bucket");
@@ -590,6 +618,17 @@ private:
     }
     content.isKnown = verifyPadding(k, end, extent.begin + paddedElements(instruction_->bucket()) * size);
     return content;
+  }
+
+  /// A gradient goes into one sum and nowhere else: bytes that somebody has read already are left over from a
+  /// value that lay there before.
+  bool verifyReadOnce(const std::string &what, int32_t value) {
+    if (values_[value].wasRead)
+      fail(what + " was read before: it is not the gradient, but what " + writerOf(value) +
+           " has left there");
+    bool isGradient = !values_[value].wasRead;
+    values_[value].wasRead = true;
+    return isGradient;
   }
 
   bool verifyPadding(int k, int64_t begin, int64_t end) {
