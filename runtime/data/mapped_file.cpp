@@ -101,8 +101,8 @@ static int openByComponents(int directory, const std::string &name) {
   return at;
 }
 
-Expected<std::shared_ptr<const MappedFile>> MappedFile::openBeneath(const std::string &directory,
-                                                                    const std::string &name) {
+Expected<std::shared_ptr<const MappedFile>>
+MappedFile::openBeneath(const std::string &directory, const std::string &name, bool byComponents) {
   std::string path = directory + "/" + name;
   if (const char *reason = whyNotBeneath(name))
     return Error("file name \"" + name + "\" " + reason, "it must be a plain path inside " + directory);
@@ -112,8 +112,10 @@ Expected<std::shared_ptr<const MappedFile>> MappedFile::openBeneath(const std::s
   open_how how = {};
   how.flags = kOpenFlags;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  int file = static_cast<int>(::syscall(SYS_openat2, folder, name.c_str(), &how, sizeof how));
-  if (file < 0 && (errno == ENOSYS || errno == EPERM))
+  int file = -1;
+  if (!byComponents)
+    file = static_cast<int>(::syscall(SYS_openat2, folder, name.c_str(), &how, sizeof how));
+  if (byComponents || (file < 0 && (errno == ENOSYS || errno == EPERM)))
     file = openByComponents(folder, name);
   int error = errno;
   ::close(folder);

@@ -21,9 +21,9 @@ public:
 
   /// Opens a file that another file names (external data of a model), which is not trusted: `name` must be a
   /// plain relative path that stays inside `directory`, without links, and lead to a regular file with one
-  /// name only.
-  static Expected<std::shared_ptr<const MappedFile>> openBeneath(const std::string &directory,
-                                                                 const std::string &name);
+  /// name only. `byComponents`: do it as on kernels without openat2 (for tests).
+  static Expected<std::shared_ptr<const MappedFile>>
+  openBeneath(const std::string &directory, const std::string &name, bool byComponents = false);
 
   MappedFile(const MappedFile &) = delete;
   ~MappedFile();

@@ -290,13 +290,17 @@ TEST(MappedFile, OpensWhatIsBeneathOnly) {
   std::filesystem::create_hard_link(folder / "secret", folder / "model/hard");
   ASSERT_EQ(mkfifo((folder / "model/fifo").c_str(), 0600), 0);
 
-  auto opens = [&](const std::string &name) { return bool(MappedFile::openBeneath(folder / "model", name)); };
-  EXPECT_TRUE(opens("sub/w.data"));
-  EXPECT_TRUE(opens("./sub//w.data"));
-  for (const char *name : {"../secret", "sub/../../secret", "link", "up/secret", "hard", "fifo", "sub", "",
-                           ".", "/etc/passwd", "C:\\x", "sub\\w.data", "missing"})
-    EXPECT_FALSE(opens(name)) << name;
-  EXPECT_FALSE(opens(std::string("sub/w.data\0x", 12)));
+  for (bool byComponents : {false, true}) {
+    auto opens = [&](const std::string &name) {
+      return bool(MappedFile::openBeneath(folder / "model", name, byComponents));
+    };
+    EXPECT_TRUE(opens("sub/w.data"));
+    EXPECT_TRUE(opens("./sub//w.data"));
+    for (const char *name : {"../secret", "sub/../../secret", "link", "up/secret", "hard", "fifo", "sub", "",
+                             ".", "/etc/passwd", "C:\\x", "sub\\w.data", "missing"})
+      EXPECT_FALSE(opens(name)) << name;
+    EXPECT_FALSE(opens(std::string("sub/w.data\0x", 12)));
+  }
 }
 
 TEST(MappedFile, SaysWhatIsWrong) {

@@ -12,7 +12,11 @@ namespace zerocc {
 class TemporaryFolder {
 public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "zerocc-test-XXXXXX").string();
+    // in memory where there is such a place: some tests write thousands of tiny files
+    std::filesystem::path parent = "/dev/shm";
+    if (!std::filesystem::is_directory(parent))
+      parent = std::filesystem::temp_directory_path();
+    std::string name = (parent / "zerocc-test-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }
   TemporaryFolder(const TemporaryFolder &) = delete;
