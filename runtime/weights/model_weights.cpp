@@ -250,8 +250,10 @@ private:
     if (hasEntries && !isExternal)
       return Error("names external data, but says its data is in the model");
     std::optional<OnnxType> type = onnxType(found.onnxType);
-    if (!type)
-      return success(); // found, with its name, but not readable
+    if (!type) { // found, with its name, but not readable
+      found.storage = isExternal ? ModelTensor::Storage::external : ModelTensor::Storage::raw;
+      return success();
+    }
     found.type = type->type;
     if (isExternal)
       return openExternal(external, found);
