@@ -225,7 +225,8 @@ std::string scheduleLine(const plan::Plan &plan) {
   for (const plan::Segment &segment : plan.segments())
     text += (text.empty() ? "" : ", ") + printable(segment.name()) + " " +
             formatCount(segment.instructions_size());
-  return "instructions by segment: " + text;
+  return "instructions: " + text + "; a micro-step computes " +
+         formatFlops(static_cast<int64_t>(plan.facts().step_flops()));
 }
 
 } // namespace
@@ -257,6 +258,39 @@ namespace {
 
 // --- the single views
 
+/// What lives outside the arena and is no constant: a row per bucket, then the others.
+std::string storagesText(const plan::Plan &plan) {
+  using Storage = plan::Storage;
+  Table table({{"storage"},
+               {"holds", Align::left, 40},
+               {"parameters", Align::right},
+               {"gradients", Align::right},
+               {"moment 1", Align::right},
+               {"moment 2", Align::right},
+               {"bytes", Align::right}});
+  auto bytesOf = [](const Storage &storage) {
+    return static_cast<int64_t>(storage.elements()) * byteSize(static_cast<DType>(storage.dtype()));
+  };
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    std::map<int, int64_t> bytes; // by kind
+    int64_t total = 0;
+    for (const Storage &storage : plan.storages())
+      if (storage.bucket() == b) {
+        bytes[storage.kind()] += bytesOf(storage);
+        total += bytesOf(storage);
+      }
+    std::vector<std::string> row{"#" + plan.buckets(b).name(), bucketLabel(plan, b)};
+    for (int kind : {Storage::PARAMETER, Storage::GRADIENT, Storage::MOMENT1, Storage::MOMENT2})
+      row.push_back(bytes.count(kind) ? formatBytes(bytes[kind]) : "");
+    row.push_back(formatCount(total));
+    table.add(std::move(row));
+  }
+  for (const Storage &storage : plan.storages())
+    if (storage.bucket() < 0)
+      table.add({storage.name(), "", "", "", "", "", formatCount(bytesOf(storage))});
+  return table.text(0);
+}
+
 std::string memoryView(const plan::Plan &plan) {
   Table regions({{"region"}, {"size", Align::right}, {"bytes", Align::right}, {"lives"}});
   constexpr const char *lives[] = {
@@ -266,20 +300,7 @@ std::string memoryView(const plan::Plan &plan) {
     int64_t bytes = static_cast<int64_t>(plan.regions(r).bytes());
     regions.add({plan.regions(r).name(), formatBytes(bytes), formatCount(bytes), r < 4 ? lives[r] : ""});
   }
-  Table storages(
-      {{"storage"}, {"size", Align::right}, {"bytes", Align::right}, {"region"}, {"type"}, {"holds"}});
-  for (const plan::Storage &storage : plan.storages()) {
-    int64_t elements = static_cast<int64_t>(storage.elements());
-    int64_t bytes = elements * byteSize(static_cast<DType>(storage.dtype()));
-    storages.add(
-        {storage.name(), formatBytes(bytes), formatCount(bytes),
-         plan.regions(static_cast<int>(storage.region())).name(),
-         std::string(dtypeName(static_cast<DType>(storage.dtype()))) + "[" + std::to_string(elements) + "]",
-         storage.bucket() < 0 ? ""
-         : storage.sharded()  ? "this rank's part"
-                              : "the whole bucket"});
-  }
-  return memoryText(plan) + "\n" + regions.text(0) + "\n" + storages.text(0) + "\n" + peakText(plan, 20);
+  return memoryText(plan) + "\n" + regions.text(0) + "\n" + storagesText(plan) + "\n" + peakText(plan, 20);
 }
 
 Table memoryCsv(const plan::Plan &plan) {

@@ -65,6 +65,11 @@ public:
   const Residence *startedAt(int i) const { return find(starts_, i); }
   const Residence *arrivedAt(int i) const { return find(waits_, i); }
   const Residence *releasedAt(int i) const { return find(releases_, i); }
+  /// The parameter that instruction `i` reads; empty: none.
+  std::string parameterReadAt(int i) const {
+    auto found = parametersRead_.find(i);
+    return found == parametersRead_.end() ? "" : found->second;
+  }
   bool isReductionStart(int i) const { return reductionStarts_.count(i) != 0; }
   bool isReductionEnd(int i) const { return reductionEnds_.count(i) != 0; }
 
@@ -122,7 +127,7 @@ private:
     }
     for (const plan::Operand &input : instruction.inputs())
       if (auto entry = findAlive(input); entry != alive_.end())
-        visitReader(i, op, entry);
+        visitReader(i, op, input, entry);
   }
 
   void beginFetch(int i, const plan::Instruction &instruction) {
@@ -137,7 +142,8 @@ private:
     open(residence);
   }
 
-  void visitReader(int i, OpKind op, std::map<Address, size_t>::iterator entry) {
+  void visitReader(int i, OpKind op, const plan::Operand &operand,
+                   std::map<Address, size_t>::iterator entry) {
     Residence &residence = residences_[entry->second];
     if (op == OpKind::FetchWait) {
       residence.wait = i;
@@ -150,7 +156,18 @@ private:
       if (residence.firstRead == kNever)
         residence.firstRead = i;
       residence.lastRead = i;
+      noteParameter(i, residence, operand);
     }
+  }
+
+  void noteParameter(int i, const Residence &residence, const plan::Operand &operand) {
+    uint64_t element = (operand.offset() - residence.address.second) /
+                       static_cast<uint64_t>(byteSize(static_cast<DType>(operand.dtype())));
+    const auto &ranges = plan_.buckets(residence.bucket).ranges();
+    auto behind = std::upper_bound(ranges.begin(), ranges.end(), element,
+                                   [](uint64_t at, const plan::Range &range) { return at < range.begin(); });
+    if (behind != ranges.begin())
+      parametersRead_.insert({i, plan_.parameters(std::prev(behind)->parameter()).name()});
   }
 
   /// The residence that these bytes lie in.
@@ -168,7 +185,8 @@ private:
   std::vector<Residence> residences_;
   std::map<Address, size_t> alive_; // whole parameters in memory
   ByInstruction starts_, waits_, releases_;
-  std::set<int> reducing_; // buckets
+  std::map<int, std::string> parametersRead_; // by instruction, the first one
+  std::set<int> reducing_;                    // buckets
   std::set<int> reductionStarts_, reductionEnds_;
 };
 
@@ -230,13 +248,21 @@ std::string residenceTable(const plan::Plan &plan, const plan::Segment &segment,
 
 // --- the instructions
 
-/// Which part of the model a compute instruction belongs to: its layer, or the module it stands in.
-std::string partOfModel(const std::string &location) {
+std::string moduleOf(const std::string &name, char separator) {
+  size_t end = name.find_last_of(separator);
+  return end == std::string::npos ? "" : name.substr(0, end);
+}
+
+/// Which part of the model a compute instruction belongs to: the layer or else the module that its node is
+/// named after, or else those of the parameter it reads (some exporters number the nodes). Empty: not known.
+std::string partOfModel(const std::string &location, const std::string &parameter) {
   bool isBackward = !location.empty() && location.back() == '~';
   std::string node = isBackward ? location.substr(0, location.size() - 1) : location;
-  std::string part = layerOfName(node);
-  if (part.empty() && node.find('/') != std::string::npos)
-    part = node.substr(0, node.find_last_of('/'));
+  std::string part;
+  for (const std::string &name :
+       {layerOfName(node), moduleOf(node, '/'), layerOfName(parameter), moduleOf(parameter, '.')})
+    if (part.empty())
+      part = name;
   return part.empty() ? "" : part + (isBackward ? ", backward" : "");
 }
 
@@ -300,7 +326,7 @@ private:
 
   void instruction(int i) {
     const plan::Instruction &instruction = segment_.instructions(i);
-    heading(instruction);
+    heading(i, instruction);
     std::string after;
     for (uint32_t event : instruction.wait())
       if (event < recorders_.size() && recorders_[event] != kNever)
@@ -312,10 +338,10 @@ private:
   }
 
   // Only compute opens a new part: fetches for the next layer stand in the midst of this one.
-  void heading(const plan::Instruction &instruction) {
+  void heading(int i, const plan::Instruction &instruction) {
     if (instruction.stream() != 0 || !takesTime(opOf(instruction)) || instruction.bucket() >= 0)
       return;
-    std::string part = partOfModel(instruction.location());
+    std::string part = partOfModel(instruction.location(), walk_.parameterReadAt(i));
     if (part.empty() || part == part_)
       return;
     part_ = part;

@@ -165,6 +165,12 @@ std::string formatRate(double bytesPerSecond) {
   return scaled(bytesPerSecond, 1000, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
 }
 
+std::string formatFlops(int64_t flops) {
+  if (flops < 1000)
+    return std::to_string(flops) + " FLOP";
+  return scaled(static_cast<double>(flops) / 1000, 1000, {"kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"});
+}
+
 std::string formatDuration(int64_t nanos) {
   if (nanos < 1000)
     return std::to_string(nanos) + " ns";

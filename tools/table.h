@@ -54,6 +54,8 @@ std::string formatBytes(int64_t bytes);
 std::string formatBytesExactly(int64_t bytes);
 /// Decimal units, as links are sold: "12.3 GB/s".
 std::string formatRate(double bytesPerSecond);
+/// "27.1 MFLOP".
+std::string formatFlops(int64_t flops);
 /// "850 ns", "12.3 us", "1.50 ms", "2.00 s".
 std::string formatDuration(int64_t nanos);
 /// "12.3 %"; of nothing: "-".
