@@ -221,6 +221,11 @@ private:
       add(op, "of_the_first_axis", {real({3, 4}, Domain::separated)}, {{"axes", Ints{0}}});
       add(op, "of_the_middle", {real({2, 3, 2}, Domain::separated)}, {{"axes", Ints{1}}});
       add(op, "of_the_outer_axes", {real({2, 3, 2}, Domain::separated)}, {{"axes", Ints{0, 2}}});
+      // Equal dims, so that a gradient spread along the wrong axis still fits.
+      add(op, "of_the_last_of_two_equal_axes", {real({3, 3}, Domain::separated)}, {{"axes", Ints{1}}});
+      add(op, "of_the_last_of_equal_axes", {real({3, 3, 3}, Domain::separated)}, {{"axes", Ints{2}}});
+      add(op, "of_the_first_of_equal_axes", {real({3, 3, 3}, Domain::separated)}, {{"axes", Ints{0}}});
+      add(op, "of_the_last_two_equal_axes", {real({3, 3, 3}, Domain::separated)}, {{"axes", Ints{1, 2}}});
       add(op, "of_everything", {real({2, 5}, Domain::separated)}, {{"axes", Ints{0, 1}}});
     }
     add(OpKind::ReduceMax, "of_ties", {real({2, 3})}, [](GraphBuilder &g, llvm::ArrayRef<Value *> x) {
