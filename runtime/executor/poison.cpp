@@ -117,12 +117,17 @@ void poisonDeadPiece(ByteRange piece, const std::vector<Access> &accesses, const
       if (accesses[end - 1].kills || (next.writes && !next.reads))
         break;
     }
-    const int last = accesses[end - 1].instruction;
+    // A release ends the life but touches nothing, so that no later writer waits for it: the bytes die with the
+    // access before it, which later writers do wait for.
+    size_t lastAccess = end - 1;
+    while (lastAccess > begin && accesses[lastAccess].kills)
+      --lastAccess;
+    const int last = accesses[lastAccess].instruction;
     bool lastIsBehindAll = true, nextIsBehindAll = end < accesses.size();
     for (size_t i = begin; i < end; ++i) {
       const int at = accesses[i].instruction;
-      lastIsBehindAll &= at == last || order.isBefore(at, last);
-      nextIsBehindAll = nextIsBehindAll && order.isBefore(at, accesses[end].instruction);
+      lastIsBehindAll &= at == last || accesses[i].kills || order.isBefore(at, last);
+      nextIsBehindAll = nextIsBehindAll && (accesses[i].kills || order.isBefore(at, accesses[end].instruction));
     }
     if (lastIsBehindAll)
       append(schedule.instructions[last].after, piece);

@@ -1,0 +1,234 @@
+// Bad input through the command line: a clear error (where, what, how to mend it), the right exit code, nothing written.
+
+#include "tests/e2e/cli.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+namespace zerocc::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Errors : public testing::Test {
+protected:
+  std::string folder = scratch("errors");
+  std::string plan = folder + "/out.zplan";
+
+  void SetUp() override { fs::remove(plan); }
+
+  void expectRefused(const CliResult &result, int exitCode, const std::vector<std::string> &texts) {
+    EXPECT_EQ(result.exitCode, exitCode) << result.out << result.error;
+    EXPECT_EQ(result.error.rfind("error: ", 0) != std::string::npos || result.error.find("\nerror: ") != std::string::npos,
+              true)
+        << result.error;
+    for (const std::string &text : texts)
+      EXPECT_NE(result.error.find(text), std::string::npos) << "no \"" << text << "\" in\n" << result.error;
+    EXPECT_FALSE(fs::exists(plan)) << "a refused command left a plan behind";
+    for (const auto &entry : fs::directory_iterator(folder))
+      EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
+  }
+
+  CliResult compileFile(const std::string &model, const std::vector<std::string> &more = {}) {
+    std::vector<std::string> arguments = {"compile", model, "-o", plan, "--ranks", "2", "--stage", "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return cli("zerocc", arguments);
+  }
+
+  std::string textModel(const std::string &body) {
+    std::string path = folder + "/model.onnxtxt";
+    writeFile(path, "<ir_version: 8, opset_import: [\"\" : 17]>\n" + body);
+    return path;
+  }
+
+  std::string goodPlan() {
+    std::string path = scratch("good") + "/mlp.zplan";
+    compile("mlp", path, {"--ranks", "2", "--stage", "3"});
+    return path;
+  }
+};
+
+TEST_F(Errors, MissingModel) { expectRefused(compileFile(folder + "/none.onnx"), 1, {"none.onnx"}); }
+
+TEST_F(Errors, TruncatedModel) {
+  std::string bytes = readFile(modelPath("gpt2_torchscript")), path = folder + "/cut.onnx";
+  for (double part : {0.01, 0.3, 0.5, 0.9, 0.999}) {
+    writeFile(path, bytes.substr(0, static_cast<size_t>(bytes.size() * part)));
+    expectRefused(compileFile(path, {"--micro-batch", "2", "--dim", "sequence=32"}), 1, {"cut.onnx"});
+  }
+}
+
+TEST_F(Errors, RandomBytes) {
+  std::mt19937 random(3);
+  std::string path = folder + "/random.onnx";
+  for (int trial = 0; trial < 20; ++trial) {
+    std::string bytes;
+    for (int i = 0; i < 40 * (trial + 1); ++i)
+      bytes += static_cast<char>(random());
+    writeFile(path, bytes);
+    expectRefused(compileFile(path), 1, {"random.onnx"});
+  }
+}
+
+TEST_F(Errors, UnknownOperatorsAreListedAllAtOnce) {
+  std::string model = textModel("m (float[batch, 4] x) => (float[batch, 4] y)\n{\n  a = Frobnicate(x)\n  b = Mystify(a)\n"
+                                "  y = Relu(b)\n}\n");
+  expectRefused(compileFile(model, {"--loss", "mse:y"}), 1, {"Frobnicate", "Mystify"});
+}
+
+TEST_F(Errors, UnboundDimension) {
+  expectRefused(compileFile(modelPath("gpt2_torchscript"), {"--micro-batch", "2"}), 1, {"sequence", "--dim sequence="});
+}
+
+TEST_F(Errors, MismatchedShapes) {
+  std::string model = textModel("m (float[batch, 4] x) => (float[batch, 3] y)\n"
+                                "<float[5,3] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}>\n{\n  y = MatMul(x, w)\n}\n");
+  expectRefused(compileFile(model, {"--loss", "mse:y"}), 1, {"MatMul", "4", "5"});
+}
+
+TEST_F(Errors, ExternalDataShortOrOutside) {
+  std::string model = folder + "/gpt2_external.onnx";
+  fs::copy_file(modelPath("gpt2_external"), model, fs::copy_options::overwrite_existing);
+  std::string data = readFile(source("models/gpt2_external.onnx.data"));
+  writeFile(folder + "/gpt2_external.onnx.data", data.substr(0, data.size() / 2));
+  std::vector<std::string> more = {"--micro-batch", "2", "--dim", "sequence=32", "--loss", "cross-entropy:logits"};
+  expectRefused(compileFile(model, more), 1, {"gpt2_external.onnx"});
+  fs::remove(folder + "/gpt2_external.onnx.data");
+  expectRefused(compileFile(model, more), 1, {"gpt2_external.onnx.data"});
+  // The same name, pointed out of the folder: a path of equal length keeps the file well-formed.
+  std::string bytes = readFile(modelPath("gpt2_external")), name = "gpt2_external.onnx.data";
+  for (size_t at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at + 1))
+    bytes.replace(at, name.size(), "../../../../etc/passwd\0", name.size());
+  writeFile(model, bytes);
+  expectRefused(compileFile(model, more), 1, {"gpt2_external.onnx"});
+  fs::remove(model);
+}
+
+TEST_F(Errors, OverflowingSizes) {
+  std::string model =
+      textModel("m (float[batch, 4] x) => (float[batch, 4] y)\n{\n  y = Relu(x)\n}\n");
+  expectRefused(compileFile(model, {"--loss", "mse:y", "--micro-batch", "4611686018427387904"}), 1, {"model.onnxtxt"});
+}
+
+TEST_F(Errors, LossThatDoesNotExist) {
+  expectRefused(compileFile(modelPath("mlp"), {"--micro-batch", "2", "--loss", "mse:z"}), 1, {"no output \"z\"", "y f32"});
+  expectRefused(compileFile(modelPath("mlp"), {"--micro-batch", "2"}), 1, {"--loss mse:"});
+}
+
+TEST_F(Errors, CorruptedOrForeignPlan) {
+  std::string bytes = readFile(goodPlan()), path = folder + "/bad.zplan";
+  for (size_t at : {size_t(0), size_t(9), bytes.size() / 2, bytes.size() - 1}) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 0x40);
+    writeFile(path, changed);
+    for (const CliResult &result :
+         {cli("zerocc", {"verify", path}), cli("zerocc", {"inspect", path}),
+          cli("zero-run", {path, "--model", modelPath("mlp"), "--data", source("models/mlp.data.npz"), "--steps", "1"})})
+      expectRefused(result, 1, {"bad.zplan"});
+  }
+  writeFile(path, bytes.substr(0, bytes.size() / 2));
+  expectRefused(cli("zerocc", {"verify", path}), 1, {"bad.zplan"});
+  writeFile(path, "hello");
+  expectRefused(cli("zerocc", {"verify", path}), 1, {"bad.zplan"});
+  fs::remove(path);
+}
+
+TEST_F(Errors, DataTooShortOrMissing) {
+  std::string path = folder + "/short.txt";
+  writeFile(path, "short");
+  std::string plan2 = scratch("good") + "/gpt.zplan";
+  compile("char_gpt", plan2, {"--ranks", "2", "--stage", "1"});
+  expectRefused(cli("zero-run", {plan2, "--model", modelPath("char_gpt"), "--data", "text:" + path, "--steps", "1"}), 1,
+                {"short.txt"});
+  expectRefused(cli("zero-run", {plan2, "--model", modelPath("char_gpt"), "--data", "text:" + folder + "/none.txt",
+                                 "--steps", "1"}),
+                1, {"none.txt"});
+  fs::remove(path);
+}
+
+TEST_F(Errors, TokenOutsideTheVocabulary) {
+  std::string path = folder + "/tokens.bin", bytes;
+  for (int i = 0; i < 400; ++i) {
+    bytes += static_cast<char>(i == 50 ? 96 : 5);
+    bytes += '\0';
+  }
+  writeFile(path, bytes);
+  std::string plan2 = scratch("good") + "/gpt2.zplan";
+  compile("gpt2_torchscript", plan2, {"--ranks", "2", "--stage", "3"});
+  expectRefused(
+      cli("zero-run", {plan2, "--model", modelPath("gpt2_torchscript"), "--data", path, "--steps", "1"}), 1,
+      {"tokens.bin", "96"});
+  fs::remove(path);
+}
+
+TEST_F(Errors, WrongRankCount) {
+  expectRefused(cli("zero-run", {goodPlan(), "--ranks", "4", "--model", modelPath("mlp"), "--data",
+                                 source("models/mlp.data.npz"), "--steps", "1"}),
+                1, {"2 ranks", "--ranks 4"});
+}
+
+TEST_F(Errors, WeightsMissing) {
+  expectRefused(cli("zero-run", {goodPlan(), "--data", source("models/mlp.data.npz"), "--steps", "1"}), 1, {"--model"});
+}
+
+TEST_F(Errors, UnknownFlagsAndCommands) {
+  for (const CliResult &result :
+       {compileFile(modelPath("mlp"), {"--stagee", "3"}), cli("zerocc", {"frobnicate"}), cli("zerocc", {"verify"}),
+        cli("zero-run", {goodPlan(), "--data", "x", "--steps", "-3"}), cli("zero-run", {})})
+    expectRefused(result, 2, {"hint"});
+}
+
+TEST_F(Errors, ValuesThatAreNot) {
+  std::vector<std::string> base = {"--micro-batch", "2", "--loss", "mse:y"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return compileFile(modelPath("mlp"), more);
+  };
+  expectRefused(with({"--stage", "7"}), 1, {"stage"});
+  expectRefused(with({"--reduce", "sometimes"}), 1, {"boundary"});
+  expectRefused(with({"--memory-budget", "3 apples"}), 1, {"apples"});
+  expectRefused(with({"--optimizer", "adagrad"}), 1, {"adagrad"});
+  expectRefused(with({"--precision", "bf16"}), 1, {"--precision bf16 is not in this version"});
+  expectRefused(with({"--target", "cuda"}), 1, {"--target cuda is not in this version"});
+  expectRefused(with({"--dim", "sequence"}), 1, {"NAME=VALUE"});
+}
+
+TEST(Help, EveryCommandHasAnExample) {
+  for (const char *command : {"check", "compile", "inspect", "verify", "opt", "ops", "pack"}) {
+    CliResult result = cli("zerocc", {command, "--help"});
+    EXPECT_EQ(result.exitCode, 0);
+    EXPECT_NE(result.out.find("Example"), std::string::npos) << command << "\n" << result.out;
+  }
+  CliResult result = cli("zero-run", {"--help"});
+  EXPECT_EQ(result.exitCode, 0);
+  EXPECT_NE(result.out.find("Example"), std::string::npos);
+}
+
+TEST(Check, ListsDimsParametersAndRepairs) {
+  CliResult result = cli("zerocc", {"check", modelPath("gpt2_torchscript"), "--micro-batch", "2", "--dim", "sequence=32"});
+  EXPECT_EQ(result.exitCode, 0) << result.error;
+  for (const char *text : {"parameters: 28", "repair: untied", "repair: tied", "zerocc compile "})
+    EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result.out;
+}
+
+TEST(Opt, RunsPassesOnText) {
+  std::string path = scratch("opt") + "/m.ir";
+  writeFile(path, "module @m {\n  param @a : f32[64]\n}\n");
+  CliResult result = cli("zerocc", {"opt", path, "--passes", "partition", "--set", "shard=2"});
+  EXPECT_EQ(result.exitCode, 0) << result.error;
+  EXPECT_NE(result.out.find("bucket #b0"), std::string::npos) << result.out;
+  EXPECT_EQ(cli("zerocc", {"opt", path, "--passes", "nonsense"}).exitCode, 1);
+}
+
+TEST(Dump, WritesAFilePerPass) {
+  std::string folder = scratch("dump");
+  compile("mlp", folder + "/p.zplan", {"--ranks", "2", "--stage", "3", "--dump-dir", folder + "/ir", "--pass-timing"});
+  EXPECT_TRUE(fs::exists(folder + "/ir/00-import.ir"));
+  EXPECT_TRUE(fs::exists(folder + "/ir/10-insert-fetch-release.ir"));
+  EXPECT_NE(readFile(folder + "/ir/10-insert-fetch-release.ir").find("fetch.start"), std::string::npos);
+}
+
+} // namespace
+} // namespace zerocc::e2e
