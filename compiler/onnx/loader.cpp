@@ -8,6 +8,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "onnx/defs/parser.h"
 
+#include <cstring>
 #include <exception>
 
 namespace zerocc {
@@ -130,6 +131,16 @@ int deepestNesting(llvm::StringRef text) {
       --depth;
   }
   return deepest;
+}
+
+/// ONNX's parser says "[ParseError at position (line: 3 column: 1)]\nError context: …\n" and what it missed.
+std::string parserMessage(const std::string &message) {
+  auto [position, rest] = llvm::StringRef(message).trim().split('\n');
+  auto [context, problem] = rest.split('\n');
+  position.consume_front("[ParseError at position ");
+  position.consume_back("]");
+  context.consume_front("Error context: ");
+  return (problem.trim().rtrim('.') + " " + position + ": " + context.trim()).str();
 }
 
 } // namespace
@@ -271,7 +282,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
     onnx::OnnxParser parser(copy.c_str());
     onnx::Common::Status status = parser.Parse(model->proto);
     if (!status.IsOK())
-      return Error("not valid ONNX text: " + status.ErrorMessage());
+      return Error("not valid ONNX text: " + parserMessage(status.ErrorMessage()));
     if (!parser.EndOfInput())
       return Error("not valid ONNX text: something follows the model at " + parser.GetCurrentPos());
   } catch (const std::exception &problem) {

@@ -27,6 +27,8 @@ public:
   std::vector<Diagnostic> run() {
     for (const Input &input : module_.inputs)
       bind(input.value->name, input.value.get());
+    for (const Constant &input : module_.constants) // inputs without elements
+      bind(input.value->name, input.value.get());
     addParameters();
     markNeeded();
     lowerNodes(flat_.graph);
@@ -34,6 +36,8 @@ public:
       Value *value = operand(output, {nullptr, 0});
       if (value)
         graph_.results.push_back({output, value});
+      else if (findings_.empty())
+        findings_.push_back({"output \"" + output + "\" has no value", ""});
     }
     for (const auto &[op, count] : hiddenFindings_)
       findings_.push_back({"and " + std::to_string(count) + " more nodes of op " + op, ""});

@@ -115,11 +115,12 @@ private:
 
   // --- graphs -----------------------------------------------------------------------------------------------------
 
+  /// `what`: "input", or with what makes it, "node "x" (Add): output".
   void define(Scope &scope, const Body &body, const std::string &name, const std::string &what) {
     if (name.empty())
       findIn(body, what + " without a name");
     else if (scope.sees(name))
-      findIn(body, what + " \"" + name + "\" has a name that is defined before");
+      findIn(body, what + " \"" + name + "\": the name is defined before");
     else
       scope.names.insert(name);
   }
@@ -164,7 +165,7 @@ private:
       checkNode(node, body, scope);
       for (const std::string &output : node.output())
         if (!output.empty())
-          define(scope, body, output, "output of " + nodeTitle(node) + ",");
+          define(scope, body, output, nodeTitle(node) + ": output");
     }
     if (disordered)
       explainDisorder(nodes, body, makers);
