@@ -140,7 +140,7 @@ std::string parserMessage(const std::string &message) {
   position.consume_front("[ParseError at position ");
   position.consume_back("]");
   context.consume_front("Error context: ");
-  return (problem.trim().rtrim('.') + " " + position + ": " + context.trim()).str();
+  return problem.trim().rtrim('.').str() + " " + position.str() + ": " + context.trim().str();
 }
 
 } // namespace
