@@ -82,8 +82,9 @@ std::string runCase(const TextCase &test, bool &failed) {
   std::string text = print(**module);
   auto again = parseModule(text, "printed module");
   EXPECT_TRUE(again) << again.error().text() << text;
-  if (again)
+  if (again) {
     EXPECT_EQ(print(**again), text) << "printing and parsing changes the module";
+  }
   return text;
 }
 
