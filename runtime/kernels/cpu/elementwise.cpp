@@ -18,23 +18,8 @@ struct ElementwiseState {
   LoopPlan plan;
   FlatLoop loop = nullptr;
   int64_t bytes[LoopPlan::kMaxOperands] = {};
-  bool flat = false; // every row of every operand is contiguous
+  bool flat = false; // every row of every operand is contiguous, and long enough
 };
-
-template <typename T> void packRow(void *to, const void *from, int64_t stride, int64_t n) {
-  auto *out = static_cast<T *>(to);
-  auto *in = static_cast<const T *>(from);
-  if (stride == 0)
-    std::fill_n(out, n, *in);
-  else
-    for (int64_t i = 0; i < n; ++i)
-      out[i] = in[i * stride];
-}
-
-template <typename T> void unpackRow(void *to, const void *from, int64_t stride, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    static_cast<T *>(to)[i * stride] = static_cast<const T *>(from)[i];
-}
 
 /// Calls body(T()) for an unsigned integer of that size.
 template <typename F> void withSize(int64_t bytes, F body) {
@@ -50,6 +35,31 @@ template <typename F> void withSize(int64_t bytes, F body) {
   }
 }
 
+/// `rows` rows of `n` elements, rowStride and stride apart in an operand, one behind the other when packed.
+struct Block {
+  int64_t rows, n, rowStride, stride;
+
+  bool isPacked() const { return stride == 1 && (rows == 1 || rowStride == n); }
+};
+
+template <typename T> void packBlock(T *to, const T *from, Block block) {
+  for (int64_t r = 0; r < block.rows; ++r, to += block.n, from += block.rowStride) {
+    if (block.stride == 0)
+      std::fill_n(to, block.n, *from);
+    else if (block.stride == 1)
+      std::copy_n(from, block.n, to);
+    else
+      for (int64_t i = 0; i < block.n; ++i)
+        to[i] = from[i * block.stride];
+  }
+}
+
+template <typename T> void unpackBlock(T *to, const T *from, Block block) {
+  for (int64_t r = 0; r < block.rows; ++r, from += block.n, to += block.rowStride)
+    for (int64_t i = 0; i < block.n; ++i)
+      to[i * block.stride] = from[i];
+}
+
 void runFlat(const ElementwiseState &state, char *const *data) {
   const LoopPlan &plan = state.plan;
   forEachRow(plan, [&](const int64_t *offsets) {
@@ -60,28 +70,47 @@ void runFlat(const ElementwiseState &state, char *const *data) {
   });
 }
 
-void runPacked(const ElementwiseState &state, char *const *data) {
+/// Does the two inner loops in tiles: pieces of a long row, or several short rows.
+void runTiled(const ElementwiseState &state, char *const *data) {
   const LoopPlan &plan = state.plan;
   alignas(64) char tiles[LoopPlan::kMaxOperands][kTile * 8];
-  int64_t length = plan.innerLength();
-  forEachRow(plan, [&](const int64_t *offsets) {
-    for (int64_t begin = 0; begin < length; begin += kTile) {
-      int64_t n = std::min(kTile, length - begin);
-      const void *inputs[LoopPlan::kMaxOperands];
-      for (int i = 1; i < plan.operands; ++i) {
-        int64_t stride = plan.innerStride(i), bytes = state.bytes[i];
-        const char *from = data[i] + (offsets[i] + begin * stride) * bytes;
-        inputs[i - 1] = stride == 1 ? from : tiles[i];
-        // A broadcast tile is filled once per row; later tiles are never longer.
-        if (stride != 1 && (stride != 0 || begin == 0))
-          withSize(bytes, [&](auto lane) { packRow<decltype(lane)>(tiles[i], from, stride, n); });
-      }
-      int64_t stride = plan.innerStride(0), bytes = state.bytes[0];
-      char *to = data[0] + (offsets[0] + begin * stride) * bytes;
-      state.loop(stride == 1 ? to : tiles[0], inputs, n);
-      if (stride != 1)
-        withSize(bytes, [&](auto lane) { unpackRow<decltype(lane)>(to, tiles[0], stride, n); });
+  const int inner = plan.rank - 1, middle = plan.rank - 2;
+  const int64_t length = plan.dims[inner], rows = middle < 0 ? 1 : plan.dims[middle];
+  const int64_t tileRows = std::max<int64_t>(1, kTile / std::max<int64_t>(length, 1));
+  LoopPlan outer = plan;
+  if (middle >= 0)
+    outer.dims[middle] = 1;
+
+  auto runTile = [&](const int64_t *offsets, int64_t row, int64_t begin) {
+    Block blocks[LoopPlan::kMaxOperands];
+    char *places[LoopPlan::kMaxOperands];   // where the block lies
+    void *operands[LoopPlan::kMaxOperands]; // where the loop finds it
+    for (int i = 0; i < plan.operands; ++i) {
+      Block &block = blocks[i];
+      block = {std::min(tileRows, rows - row), std::min(kTile, length - begin),
+               middle < 0 ? 0 : plan.strides[i][middle], plan.strides[i][inner]};
+      places[i] = data[i] + (offsets[i] + row * block.rowStride + begin * block.stride) * state.bytes[i];
+      operands[i] = block.isPacked() ? places[i] : tiles[i];
+      // A broadcast tile is packed once, first, when it is largest.
+      bool isFirst = row == 0 && begin == 0;
+      bool differs = (block.stride != 0 && length > kTile) || (block.rowStride != 0 && begin == 0);
+      if (i > 0 && !block.isPacked() && (isFirst || differs))
+        withSize(state.bytes[i], [&](auto lane) {
+          using T = decltype(lane);
+          packBlock(reinterpret_cast<T *>(tiles[i]), reinterpret_cast<const T *>(places[i]), block);
+        });
     }
+    state.loop(operands[0], operands + 1, blocks[0].rows * blocks[0].n);
+    if (!blocks[0].isPacked())
+      withSize(state.bytes[0], [&](auto lane) {
+        using T = decltype(lane);
+        unpackBlock(reinterpret_cast<T *>(places[0]), reinterpret_cast<const T *>(tiles[0]), blocks[0]);
+      });
+  };
+  forEachRow(outer, [&](const int64_t *offsets) {
+    for (int64_t row = 0; row < rows; row += tileRows)
+      for (int64_t begin = 0; begin < length; begin += kTile)
+        runTile(offsets, row, begin);
   });
 }
 
@@ -93,7 +122,7 @@ void runElementwise(const KernelCall &call) {
   if (state.flat)
     runFlat(state, data);
   else
-    runPacked(state, data);
+    runTiled(state, data);
 }
 
 LoopVariant variantOf(const KernelCall &call) {
@@ -157,7 +186,7 @@ Status prepareElementwise(KernelCall &call, FlatLoop loop) {
   state.plan = in.size() == 1   ? makeLoopPlan({&result, &in[0]})
                : in.size() == 2 ? makeLoopPlan({&result, &in[0], &in[1]})
                                 : makeLoopPlan({&result, &in[0], &in[1], &in[2]});
-  state.flat = true;
+  state.flat = state.plan.innerLength() >= kTile || state.plan.rank == 1;
   for (int i = 0; i < state.plan.operands; ++i) {
     state.bytes[i] = byteSize(i == 0 ? result.dtype : in[i - 1].dtype);
     state.flat = state.flat && state.plan.innerStride(i) == 1;

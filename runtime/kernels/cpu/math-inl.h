@@ -139,26 +139,31 @@ HWY_INLINE VF geluGradient(F32 d, VF x, VF dy) {
   return hn::Mul(dy, hn::MulAdd(x, density, normalCumulative(d, x)));
 }
 
-constexpr float kGeluScale = 0.79788456080286536f; // √(2/π)
+// The tanh form, 0.5 x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³), is x sigmoid(2u): one exponential, and
+// the negative tail keeps its relative precision.
 constexpr float kGeluCubic = 0.044715f;
+constexpr float kGeluTwiceScale = 1.59576912160573072f; // 2 √(2/π)
 
-/// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
-HWY_INLINE VF geluTanh(F32 d, VF x) {
+/// 1 + e^-2u
+HWY_INLINE VF geluTanhDenominator(F32 d, VF x) {
   const VF inner = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, kGeluCubic), x);
-  const VF half = hn::Mul(x, hn::Set(d, 0.5f));
-  return hn::MulAdd(half, hyperbolicTangent(d, hn::Mul(inner, hn::Set(d, kGeluScale))), half);
+  return hn::Add(hn::Set(d, 1.0f), exponential(d, hn::Mul(inner, hn::Set(d, -kGeluTwiceScale))));
 }
 
-/// dy (0.5 (1 + t) + 0.5 x (1 - t²) √(2/π) (1 + 3 0.044715 x²))
+/// x sigmoid(2u)
+HWY_INLINE VF geluTanh(F32 d, VF x) { return hn::Div(x, geluTanhDenominator(d, x)); }
+
+/// dy (s + x s (1 - s) 2u'), s = sigmoid(2u)
 HWY_INLINE VF geluTanhGradient(F32 d, VF x, VF dy) {
-  const VF half = hn::Set(d, 0.5f);
   const VF one = hn::Set(d, 1.0f);
-  const VF square = hn::Mul(x, x);
-  const VF inner = hn::MulAdd(hn::Mul(square, x), hn::Set(d, kGeluCubic), x);
-  const VF t = hyperbolicTangent(d, hn::Mul(inner, hn::Set(d, kGeluScale)));
-  const VF slope = hn::Mul(hn::MulAdd(square, hn::Set(d, 3 * kGeluCubic), one), hn::Set(d, kGeluScale));
-  const VF bent = hn::Mul(hn::NegMulAdd(t, t, one), slope);
-  return hn::Mul(dy, hn::MulAdd(hn::Mul(half, x), bent, hn::MulAdd(half, t, half)));
+  const VF s = hn::Div(one, geluTanhDenominator(d, x));
+  // Beyond 20 the slope s (1 - s) is 0 and x² must not become infinite.
+  const VF limit = hn::Set(d, 20.0f);
+  const VF c = hn::IfThenElse(hn::Gt(hn::Abs(x), limit), hn::CopySign(limit, x), x);
+  const VF inner = hn::MulAdd(hn::Mul(c, c), hn::Set(d, 3 * kGeluCubic), one);
+  const VF bent =
+      hn::Mul(hn::Mul(hn::Mul(s, hn::Sub(one, s)), hn::Mul(c, inner)), hn::Set(d, kGeluTwiceScale));
+  return hn::Mul(dy, hn::Add(s, bent));
 }
 
 } // namespace HWY_NAMESPACE

@@ -2,8 +2,8 @@
 //
 // Two forms. Along rows: the reduced unit-stride dim is summed into kLanes interleaved partial results, which
 // are joined pairwise at the end. Along columns: where a kept dim has the unit stride (the gradient of a
-// bias), a tile of columns is held as accumulators and rows are added to it, in order. The order of sums
-// follows from dims and strides alone. f32 is summed in f64.
+// bias), a tile of columns is held as accumulators and rows are added to it, in order, four at a time. The
+// order of sums follows from dims and strides alone. f32 is summed in f64, but for the four.
 
 #include "runtime/kernels/cpu/loop_plan.h"
 #include "runtime/kernels/cpu/prepare.h"
@@ -45,6 +45,7 @@ template <typename T, typename A> struct Sum {
   using Accumulator = A;
   static constexpr A kNone = 0;
   static A join(A a, A b) { return a + b; }
+  static T joinElements(T a, T b) { return a + b; }
 };
 
 template <typename T> struct Greatest {
@@ -53,6 +54,7 @@ template <typename T> struct Greatest {
   static constexpr T kNone =
       std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
   static T join(T a, T b) { return b > a || b != b ? b : a; } // NaN stays
+  static T joinElements(T a, T b) { return join(a, b); }
 };
 
 /// acc[i mod kReduceLanes] joined with x[i].
@@ -90,6 +92,28 @@ template <typename R> void reduceRows(const KernelCall &call, const ReduceState 
   });
 }
 
+/// acc[c] joined with rows [0, rows) of x, in groups of four that are joined among themselves first.
+template <typename R>
+void addColumns(typename R::Accumulator *acc, const typename R::Element *x, int64_t rowStride, int64_t rows,
+                int64_t columns) {
+  using T = typename R::Element;
+  using A = typename R::Accumulator;
+  int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    const T *a = x + row * rowStride, *b = a + rowStride, *c = b + rowStride, *d = c + rowStride;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < columns; ++i)
+      acc[i] = R::join(
+          acc[i], static_cast<A>(R::joinElements(R::joinElements(a[i], b[i]), R::joinElements(c[i], d[i]))));
+  }
+  for (; row < rows; ++row) {
+    const T *a = x + row * rowStride;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < columns; ++i)
+      acc[i] = R::join(acc[i], static_cast<A>(a[i]));
+  }
+}
+
 template <typename R> void reduceColumns(const KernelCall &call, const ReduceState &state) {
   using T = typename R::Element;
   using A = typename R::Accumulator;
@@ -102,12 +126,8 @@ template <typename R> void reduceColumns(const KernelCall &call, const ReduceSta
       A acc[kColumns];
       std::fill_n(acc, columns, R::kNone);
       forEachRow(reduced, [&](const int64_t *at) {
-        for (int64_t row = 0; row < reduced.innerLength(); ++row) {
-          const T *from = x + keptAt[1] + begin + at[0] + row * reduced.innerStride(0);
-#pragma GCC ivdep
-          for (int64_t c = 0; c < columns; ++c)
-            acc[c] = R::join(acc[c], static_cast<A>(from[c]));
-        }
+        addColumns<R>(acc, x + keptAt[1] + begin + at[0], reduced.innerStride(0), reduced.innerLength(),
+                      columns);
       });
       T *to = y + keptAt[0] + begin * state.kept.innerStride(0);
       for (int64_t c = 0; c < columns; ++c)

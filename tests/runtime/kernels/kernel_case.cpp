@@ -47,6 +47,7 @@ static Tensor makeTensor(Random &random, DType dtype, const Dims &dims, Lie lie)
       view.strides[axis] = -view.strides[axis];
     }
   }
+  out.storage.reserve(1); // an empty tensor has an address too
   out.storage.resize(static_cast<size_t>(elements * byteSize(dtype)));
   view.data = out.storage.data() + (elements ? offset * byteSize(dtype) : 0);
   return out;

@@ -1,6 +1,7 @@
 #include "tests/runtime/kernels/kernel_case.h"
 
 #include <cmath>
+#include <thread>
 
 namespace zerocc {
 namespace {
@@ -72,6 +73,25 @@ TEST(MatMul, NothingToSumIsZero) {
   Random random(43);
   Tensor a = matrix(random, {2}, 3, 0, false, false), b = matrix(random, {2}, 0, 4, false, false);
   expectAsInterpreted(OpKind::MatMul, {}, {&a, &b}, kExact);
+}
+
+TEST(MatMul, RanksAtOnceGiveTheBitsOfOne) {
+  Random random(44);
+  for (int64_t size : {8, 64, 300}) { // narrow, small, library
+    Tensor a = matrix(random, {}, size, size, false, false), b = matrix(random, {}, size, size, true, false);
+    auto product = [&] {
+      return std::move(runKernel(OpKind::MatMul, {}, {&a, &b}, {{DType::f32, {size, size}}})[0].storage);
+    };
+    std::vector<char> alone = product();
+    std::vector<std::vector<char>> together(4);
+    std::vector<std::thread> ranks;
+    for (std::vector<char> &result : together)
+      ranks.emplace_back([&] { result = product(); });
+    for (std::thread &rank : ranks)
+      rank.join();
+    for (const std::vector<char> &result : together)
+      EXPECT_EQ(result, alone) << size;
+  }
 }
 
 } // namespace

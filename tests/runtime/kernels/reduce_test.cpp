@@ -5,6 +5,9 @@
 namespace zerocc {
 namespace {
 
+// Columns are summed four rows at a time in f32, then in f64.
+constexpr Tolerance kRounding = {3e-6, 1e-7};
+
 std::vector<int64_t> randomAxes(Random &random, const Dims &dims, bool skipEmpty) {
   std::vector<int64_t> axes;
   for (size_t i = 0; i < dims.size(); ++i)
@@ -20,8 +23,7 @@ TEST(Reduce, AnyAxesAndStrides) {
       for (int round = 0; round < 60; ++round) {
         Dims dims = randomDims(random, 5);
         Tensor x = randomTensor(random, dtype, dims, round % 2 ? kAnyhow : kContiguous);
-        expectAsInterpreted(OpKind::ReduceSum, {{"axes", randomAxes(random, dims, false)}}, {&x},
-                            {1e-12, 6e-8});
+        expectAsInterpreted(OpKind::ReduceSum, {{"axes", randomAxes(random, dims, false)}}, {&x}, kRounding);
         expectAsInterpreted(OpKind::ReduceMax, {{"axes", randomAxes(random, dims, true)}}, {&x}, kExact);
       }
   });
@@ -31,7 +33,7 @@ TEST(Reduce, TheGradientOfABiasSumsRows) {
   Random random(31);
   for (int64_t columns : {1, 15, 512, 513, 1100}) {
     Tensor x = randomTensor(random, DType::f32, {67, columns});
-    expectAsInterpreted(OpKind::ReduceSum, {{"axes", std::vector<int64_t>{0}}}, {&x}, {1e-12, 6e-8});
+    expectAsInterpreted(OpKind::ReduceSum, {{"axes", std::vector<int64_t>{0}}}, {&x}, kRounding);
   }
 }
 
