@@ -126,7 +126,9 @@ Status train(const RunFlags &flags, int &exitCode) {
   }
   std::optional<ReferenceCheck> reference;
   if (!flags.checkAgainst.empty()) {
-    ReferenceTolerances tolerances{flags.lossTolerance, flags.tensorTolerance, flags.tensorTolerance};
+    Tolerances tolerances;
+    tolerances.loss = flags.lossTolerance;
+    tolerances.gradient = tolerances.weight = flags.tensorTolerance;
     ZEROCC_ASSIGN(auto opened,
                   ReferenceCheck::open(flags.checkAgainst, flags.referencePrefix, flags.weightSteps, tolerances));
     reference.emplace(std::move(opened));
@@ -158,9 +160,10 @@ Status train(const RunFlags &flags, int &exitCode) {
     return metrics ? metrics->write(row) : success();
   };
   for (int64_t s = 0; s < flags.steps; ++s) {
-    auto compareGradients = [&] { reference->compareGradients(plan, *trainer); };
+    auto compareGradients = [&] { return reference->compareGradients(plan, *trainer); };
     bool compareNow = reference && s == 0;
-    ZEROCC_ASSIGN(StepReport step, trainer->step(data, compareNow ? std::function<void()>(compareGradients) : nullptr));
+    ZEROCC_ASSIGN(StepReport step,
+                  trainer->step(data, compareNow ? std::function<Status()>(compareGradients) : nullptr));
     StepMetrics row;
     row.step = step.step;
     row.loss = step.loss;
@@ -175,7 +178,7 @@ Status train(const RunFlags &flags, int &exitCode) {
     if (metrics)
       ZEROCC_TRY(metrics->write(row));
     if (reference)
-      reference->afterStep(plan, *trainer, step);
+      ZEROCC_TRY(reference->afterStep(plan, *trainer, step));
     if (step.skippedNow && !std::isfinite(step.loss)) {
       exitCode = kDiverged;
       return Error("step " + std::to_string(step.step) + ": the loss is not finite: training diverged",

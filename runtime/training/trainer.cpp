@@ -109,7 +109,7 @@ const char *Trainer::variant(int64_t k) const {
   return last == 0 ? "only" : k == 0 ? "first" : k == last ? "last" : "middle";
 }
 
-Expected<StepReport> Trainer::step(const DataSet &data, const std::function<void()> &beforeUpdate) {
+Expected<StepReport> Trainer::step(const DataSet &data, const std::function<Status()> &beforeUpdate) {
   auto begin = std::chrono::steady_clock::now();
   int64_t microSteps = static_cast<int64_t>(plan_.micro_steps());
   // By reference: a std::function of its own would allocate.
@@ -122,7 +122,7 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<void
   };
   ZEROCC_TRY(group_->forEachRank(std::ref(microBatches)));
   if (beforeUpdate) {
-    beforeUpdate();
+    ZEROCC_TRY(beforeUpdate());
     ZEROCC_TRY(group_->runSegment("update"));
   }
   double scalars[kScalars];

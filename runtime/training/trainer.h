@@ -33,7 +33,7 @@ public:
   static Expected<std::unique_ptr<Trainer>> create(const plan::Plan &plan, const TrainerOptions &options);
 
   /// One step: K micro-steps and the update. `beforeUpdate`, when given, runs once between them.
-  Expected<StepReport> step(const DataSet &data, const std::function<void()> &beforeUpdate = {});
+  Expected<StepReport> step(const DataSet &data, const std::function<Status()> &beforeUpdate = {});
   /// Mean loss over `batches` global micro-batches, from the first sample of `data` on.
   Expected<double> evaluate(const DataSet &data, int64_t batches);
 
