@@ -43,20 +43,18 @@ private:
     return true;
   }
 
-  int64_t checked(bool overflow, int64_t value) {
+  void note(bool overflow) {
     if (overflow)
       fault = "the value overflows";
-    return value;
   }
 
   int64_t sum(int depth) {
     int64_t value = product(depth);
     for (;;) {
-      int64_t result = 0;
       if (take("+"))
-        value = checked(llvm::AddOverflow(value, product(depth), result), result);
+        note(llvm::AddOverflow(value, product(depth), value));
       else if (take("-"))
-        value = checked(llvm::SubOverflow(value, product(depth), result), result);
+        note(llvm::SubOverflow(value, product(depth), value));
       else
         return value;
     }
@@ -65,9 +63,8 @@ private:
   int64_t product(int depth) {
     int64_t value = term(depth);
     for (;;) {
-      int64_t result = 0;
       if (take("*"))
-        value = checked(llvm::MulOverflow(value, term(depth), result), result);
+        note(llvm::MulOverflow(value, term(depth), value));
       else if (take("//") || take("/"))
         value = divide(value, term(depth), false);
       else if (take("%"))

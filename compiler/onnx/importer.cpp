@@ -13,6 +13,11 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
                                                       ImportReport &report) {
   if (std::vector<Diagnostic> findings = checkStructure(model); !findings.empty())
     return Error(std::move(findings));
+  if (model.proto.ir_version() > kNewestIrVersion)
+    report.notes.push_back("IR version " + std::to_string(model.proto.ir_version()) +
+                           " is newer than the newest known one, " + std::to_string(kNewestIrVersion));
+  if (model.proto.training_info_size() > 0)
+    report.notes.push_back("the model's own training graph (training_info) is ignored");
   ZEROCC_ASSIGN(std::unique_ptr<FlatModel> flat, inlineFunctions(model));
   report.nodes = flat->nodes;
   report.inlinedCalls = flat->inlinedCalls;
@@ -39,6 +44,16 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
   return module;
 }
 
+/// Names from a file may hold line breaks; a finding is one line.
+static Error oneLineEach(const Error &error) {
+  std::vector<Diagnostic> findings = error.findings();
+  for (Diagnostic &finding : findings)
+    for (std::string *text : {&finding.message, &finding.hint})
+      for (size_t at = 0; (at = text->find('\n', at)) != std::string::npos;)
+        text->replace(at, 1, "\\x0a");
+  return Error(std::move(findings));
+}
+
 Expected<std::unique_ptr<Module>> importOnnx(const std::string &path, const ImportOptions &options,
                                              ImportReport *report) {
   ImportReport own;
@@ -47,7 +62,7 @@ Expected<std::unique_ptr<Module>> importOnnx(const std::string &path, const Impo
     return model.error().in(path);
   Expected<std::unique_ptr<Module>> module = importLoaded(**model, options, report ? *report : own);
   if (!module)
-    return module.error().in(path);
+    return oneLineEach(module.error()).in(path);
   return module;
 }
 
@@ -55,7 +70,10 @@ Expected<std::unique_ptr<Module>> importOnnxText(llvm::StringRef text, const Imp
                                                  ImportReport *report) {
   ImportReport own;
   ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModelText(text));
-  return importLoaded(*model, options, report ? *report : own);
+  Expected<std::unique_ptr<Module>> module = importLoaded(*model, options, report ? *report : own);
+  if (!module)
+    return oneLineEach(module.error());
+  return module;
 }
 
 struct ModelWeights::Implementation {

@@ -7,7 +7,7 @@
 namespace zerocc {
 
 constexpr int64_t kNewestOpset = 28; // of ai.onnx, that we have read
-constexpr int64_t kOldestIrVersion = 3;
+constexpr int64_t kOldestIrVersion = 3, kNewestIrVersion = 14;
 constexpr int kMaxCallDepth = 100;
 
 /// "" for "ai.onnx".
