@@ -2,22 +2,6 @@
 
 namespace zerocc {
 
-const Value *aliasedValue(const Value *value) {
-  if (value->place.kind == Place::Kind::value)
-    return value->place.base;
-  if (value->isGlobal())
-    return nullptr;
-  const Node &node = *value->definition;
-  if (int operand = inPlaceOperand(node.op, value->resultIndex); operand >= 0)
-    return node.input(operand);
-  Alias alias = opAlias(node.op);
-  bool isFirst = value->resultIndex == 0;
-  if (isFirst &&
-      (alias == Alias::View || (alias == Alias::Collective && node.attributes.getInt("in_place") != 0)))
-    return node.input(0);
-  return nullptr;
-}
-
 ByteRange AliasMap::rangeOf(const Value *value) {
   if (auto known = known_.find(value); known != known_.end())
     return known->second;

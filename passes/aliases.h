@@ -1,6 +1,6 @@
 #pragma once
 
-#include "compiler/ir/module.h"
+#include "compiler/ir/views.h"
 
 namespace zerocc {
 
@@ -9,9 +9,6 @@ struct ByteRange {
   const Value *root = nullptr;
   int64_t offset = 0, bytes = 0;
 };
-
-/// The value whose bytes `value` is or is part of, by its place or by the op table; null for a root.
-const Value *aliasedValue(const Value *value);
 
 /// Finds roots; remembers them, so that chains of aliases cost nothing extra when asked in list order.
 /// Where an alias is an unknown part of its base (a strided view, the rank's own slot), it counts as all.

@@ -114,8 +114,7 @@ bool isViewNode(const Node &node) {
          node.op == OpKind::Slice;
 }
 
-// The operand that `value` aliases, or null.
-static const Value *aliasedOperand(const Value *value) {
+const Value *aliasedValue(const Value *value) {
   if (value->isGlobal())
     return nullptr;
   if (value->place.kind == Place::Kind::value)
@@ -130,13 +129,13 @@ static const Value *aliasedOperand(const Value *value) {
 }
 
 const Value *rootOf(const Value *value) {
-  while (const Value *next = aliasedOperand(value))
+  while (const Value *next = aliasedValue(value))
     value = next;
   return value;
 }
 
 RootOffset locate(const Value *value) {
-  const Value *operand = aliasedOperand(value);
+  const Value *operand = aliasedValue(value);
   if (!operand) {
     RootOffset here;
     here.root = value;

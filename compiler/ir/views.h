@@ -23,6 +23,9 @@ std::optional<StridedView> composeView(const Node &node, const StridedView &oper
 /// True for reshape, transpose, broadcast, slice: nodes that only rename bytes of operand 0.
 bool isViewNode(const Node &node);
 
+/// The value whose bytes `value` is or is part of, by its place or by the op table; null for a root.
+const Value *aliasedValue(const Value *value);
+
 /// The value whose bytes `value` is or lies in, through views, places and in-place results: a module-level value or
 /// the result of a node that has bytes of its own.
 const Value *rootOf(const Value *value);
