@@ -255,18 +255,22 @@ Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
 
 Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor) const {
   ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
+  return bytesOf(tensor, 0, type.bytes());
+}
+
+Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor, int64_t offset, int64_t length) const {
+  ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
+  assert(offset >= 0 && length >= 0 && offset + length <= type.bytes() && "bytes outside a tensor");
   if (isExternal(tensor)) {
     ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
     auto found = externalFiles_.find(range.location);
     if (found == externalFiles_.end() || !found->second)
       return Error("external data \"" + range.location + "\" was not opened");
-    return found->second->read(range.offset, type.bytes());
+    return found->second->read(range.offset + offset, length);
   }
   if (const PayloadRange *payload = payloadOf(tensor))
-    return file_->read(payload->offset, payload->length);
-  if (tensor.has_raw_data())
-    return tensor.raw_data();
-  return packTyped(tensor, type.dtype);
+    return file_->read(payload->offset + offset, length);
+  return (tensor.has_raw_data() ? tensor.raw_data() : packTyped(tensor, type.dtype)).substr(offset, length);
 }
 
 Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
@@ -317,6 +321,8 @@ Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path) {
 }
 
 std::string unknownString(const google::protobuf::Message &message, int field) {
+  if (const google::protobuf::FieldDescriptor *known = message.GetDescriptor()->FindFieldByNumber(field))
+    return message.GetReflection()->GetString(message, known);
   const google::protobuf::UnknownFieldSet &unknown = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count(); ++i)
     if (unknown.field(i).number() == field &&
@@ -327,6 +333,16 @@ std::string unknownString(const google::protobuf::Message &message, int field) {
 
 std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field) {
   std::map<std::string, std::string> entries;
+  // A newer libonnx knows the field.
+  if (const google::protobuf::FieldDescriptor *known = message.GetDescriptor()->FindFieldByNumber(field)) {
+    const google::protobuf::Reflection *reflection = message.GetReflection();
+    for (int i = 0; i < reflection->FieldSize(message, known); ++i) {
+      onnx::StringStringEntryProto entry;
+      entry.CopyFrom(reflection->GetRepeatedMessage(message, known, i));
+      entries[entry.key()] = entry.value();
+    }
+    return entries;
+  }
   const google::protobuf::UnknownFieldSet &unknown = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count(); ++i) {
     if (unknown.field(i).number() != field ||

@@ -22,8 +22,9 @@ public:
   static Expected<TensorType> typeOf(const onnx::TensorProto &tensor);
   /// Checks dims and that there are exactly as many payload bytes as they ask for, wherever these lie.
   Status checkPayload(const onnx::TensorProto &tensor);
-  /// Little-endian row-major bytes.
+  /// Little-endian row-major bytes: all, or `length` of them from `offset` on.
   Expected<std::string> bytesOf(const onnx::TensorProto &tensor) const;
+  Expected<std::string> bytesOf(const onnx::TensorProto &tensor, int64_t offset, int64_t length) const;
 
 private:
   friend Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
@@ -43,7 +44,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text);
 std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field);
 constexpr int kValueInfoMetadata = 4, kNodeMetadata = 9, kNodeOverload = 8, kGraphMetadata = 16, kTensorMetadata = 16,
               kFunctionMetadata = 14, kFunctionAttributes = 11, kFunctionOverload = 13;
-/// A string or bytes field that the class does not know, or "".
+/// A string field that the class may be too old to know, or "".
 std::string unknownString(const google::protobuf::Message &message, int field);
 /// The name of a TensorProto data type: "float", "string", ….
 std::string onnxTypeName(int32_t dataType);

@@ -332,6 +332,17 @@ private:
            std::memcmp(bytes.data(), bytes.data() + elementBytes, bytes.size() - elementBytes) == 0;
   }
 
+  /// Most tensors tell by their first bytes, so that big ones are not read.
+  Expected<bool> isFilled(const Candidate &candidate) const {
+    constexpr int64_t kBlock = 4096;
+    int64_t size = candidate.type.bytes(), elementBytes = byteSize(candidate.type.dtype);
+    ZEROCC_ASSIGN(std::string head, model_.bytesOf(*candidate.tensor, 0, std::min(size, kBlock)));
+    if (!isFilledWithOneValue(head, elementBytes) || size <= kBlock)
+      return isFilledWithOneValue(head, elementBytes);
+    ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*candidate.tensor));
+    return isFilledWithOneValue(bytes, elementBytes);
+  }
+
   /// What the reader at `slot` would have been called: by the Identity that the exporter left, or by the module that
   /// the first real reader behind it belongs to. "" when neither is known.
   std::string recoveredName(Slot slot) const {
@@ -356,12 +367,11 @@ private:
         candidate.tied = true;
         continue;
       }
-      ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*candidate.tensor));
-      if (!untie && !isFilledWithOneValue(bytes, byteSize(candidate.type.dtype))) {
+      ZEROCC_ASSIGN(bool filled, isFilled(candidate));
+      if (untie || filled)
+        splitByReader(candidate, untie);
+      else
         candidate.tied = true;
-        continue;
-      }
-      splitByReader(candidate, untie);
     }
     return success();
   }
@@ -420,6 +430,14 @@ private:
                 (transposing ? a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[1] == b[0] : a == b);
     if (!fits)
       return false;
+    // First and last element tell most pairs apart before anything big is read.
+    int64_t elementBytes = byteSize(copy.type.dtype);
+    for (int64_t offset : {int64_t(0), copy.type.bytes() - elementBytes}) {
+      ZEROCC_ASSIGN(std::string ours, model_.bytesOf(*copy.tensor, offset, elementBytes));
+      ZEROCC_ASSIGN(std::string theirs, model_.bytesOf(*original.tensor, offset, elementBytes));
+      if (ours != theirs)
+        return false;
+    }
     ZEROCC_ASSIGN(std::string copyBytes, model_.bytesOf(*copy.tensor));
     ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*original.tensor));
     if (transposing)
