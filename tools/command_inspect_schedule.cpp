@@ -113,7 +113,7 @@ private:
     if (instruction.inputs().empty())
       return;
     if (op == OpKind::FetchStart)
-      return beginFetch(i, instruction);
+      return instruction.bucket() < 0 ? void() : beginFetch(i, instruction);
     if (op == OpKind::ReduceStart || op == OpKind::AllReduceStart || op == OpKind::AllGatherStart) {
       // Further collectives may follow the first before the wait.
       if (reducing_.insert(instruction.bucket()).second)

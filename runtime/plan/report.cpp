@@ -501,20 +501,27 @@ std::string layerOfName(const std::string &name) {
   return "";
 }
 
+// Buckets are filled from the last layer to the first; labels read in the order of use.
 std::string bucketLabel(const plan::Plan &plan, int bucket) {
-  std::vector<std::string> labels; // in order, each once: the layer, or a parameter outside of layers
-  for (const plan::Range &range : plan.buckets(bucket).ranges()) {
-    const std::string &name = plan.parameters(range.parameter()).name();
-    std::string layer = layerOfName(name);
-    std::string label = layer.empty() || plan.buckets(bucket).ranges_size() == 1 ? name : layer;
-    if (std::find(labels.begin(), labels.end(), label) == labels.end())
+  const plan::Bucket &of = plan.buckets(bucket);
+  std::vector<std::string> labels; // each once: layers, and parameters outside of layers
+  std::string inLayer;
+  for (auto range = of.ranges().rbegin(); range != of.ranges().rend(); ++range) {
+    const std::string &name = plan.parameters(static_cast<int>(range->parameter())).name();
+    std::string layer = layerOfName(name), label = layer.empty() || of.ranges_size() == 1 ? name : layer;
+    if (labels.empty() || labels.back() != label)
       labels.push_back(label);
+    inLayer += (inLayer.empty() ? "" : ", ") + name.substr(std::min(name.size(), layer.size() + 1));
   }
   if (labels.empty())
     return "";
-  if (labels.size() == 1)
+  if (labels.size() > 1)
+    return labels.front() + " … " + labels.back();
+  constexpr int kNamedOnes = 3;
+  if (of.ranges_size() == 1)
     return labels[0];
-  return labels.back() + " … " + labels.front(); // buckets are filled from the last layer to the first
+  return labels[0] + " (" +
+         (of.ranges_size() <= kNamedOnes ? inLayer : std::to_string(of.ranges_size()) + " tensors") + ")";
 }
 
 } // namespace zerocc

@@ -91,7 +91,8 @@ FullestInstant findFullestInstant(const plan::Plan &plan);
 int64_t elementsOfDims(const google::protobuf::RepeatedField<int64_t> &dims);
 int64_t parameterElements(const plan::Plan &plan);
 
-/// What a bucket holds, in a few words: its parameter, its layer, or the first and last of them.
+/// What a bucket holds, in a few words: its parameter, its layer and which of its parameters, or the first
+/// and the last of several, in the order of use.
 std::string bucketLabel(const plan::Plan &plan, int bucket);
 /// The part of a parameter's or node's name up to its first number: "transformer.h.3", "/transformer/h.3";
 /// empty when there is none.

@@ -347,10 +347,13 @@ TEST(Names, BucketsAreNamedByWhatTheyHold) {
   Made made(1);
   int one = made.bucket({{"h.0.w", {32}}}, "whole", "boundary", "whole");
   int layer = made.bucket({{"h.1.w", {32}}, {"h.1.b", {32}}}, "whole", "boundary", "whole");
+  int most = made.bucket({{"h.1.a", {32}}, {"h.1.c", {32}}, {"h.1.d", {32}}, {"h.1.e", {32}}}, "whole",
+                         "boundary", "whole");
   int several =
       made.bucket({{"ln_f.w", {32}}, {"h.3.b", {32}}, {"h.2.b", {32}}}, "whole", "boundary", "whole");
   EXPECT_EQ(bucketLabel(made.plan, one), "h.0.w");
-  EXPECT_EQ(bucketLabel(made.plan, layer), "h.1");
+  EXPECT_EQ(bucketLabel(made.plan, layer), "h.1 (b, w)");
+  EXPECT_EQ(bucketLabel(made.plan, most), "h.1 (4 tensors)");
   EXPECT_EQ(bucketLabel(made.plan, several), "h.2 … ln_f.w");
 }
 
