@@ -18,6 +18,8 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
                            " is newer than the newest known one, " + std::to_string(kNewestIrVersion));
   if (model.proto.training_info_size() > 0)
     report.notes.push_back("the model's own training graph (training_info) is ignored");
+  if (model.weightless)
+    report.notes.push_back("the model is weightless: nothing was compared to find ties; train it with zero-run --init");
   ZEROCC_ASSIGN(std::unique_ptr<FlatModel> flat, inlineFunctions(model));
   report.nodes = flat->nodes;
   report.inlinedCalls = flat->inlinedCalls;

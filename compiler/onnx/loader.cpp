@@ -133,6 +133,13 @@ int deepestNesting(llvm::StringRef text) {
   return deepest;
 }
 
+bool isMarkedWeightless(const onnx::ModelProto &model) {
+  for (const onnx::StringStringEntryProto &entry : model.metadata_props())
+    if (entry.key() == kWeightlessKey && entry.value() == "true")
+      return true;
+  return false;
+}
+
 /// ONNX's parser says "[ParseError at position (line: 3 column: 1)]\nError context: …\n" and what it missed.
 std::string parserMessage(const std::string &message) {
   auto [position, rest] = llvm::StringRef(message).trim().split('\n');
@@ -214,6 +221,8 @@ Expected<const ReadOnlyFile *> LoadedModel::externalFile(const std::string &loca
   return static_cast<const ReadOnlyFile *>(file.get());
 }
 
+bool LoadedModel::hasBytes(const onnx::TensorProto &tensor) const { return !weightless || !isExternal(tensor); }
+
 Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
   ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
   if (tensor.has_segment())
@@ -226,10 +235,12 @@ Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
     if (hasRaw || typed)
       return Error("it has both external data and data of its own");
     ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
-    ZEROCC_ASSIGN(const ReadOnlyFile *file, externalFile(range.location));
     if (range.length && *range.length != bytes)
       return Error("external data of " + std::to_string(*range.length) + " bytes for " + print(type) + ", which takes " +
                    std::to_string(bytes));
+    if (!hasBytes(tensor))
+      return success();
+    ZEROCC_ASSIGN(const ReadOnlyFile *file, externalFile(range.location));
     if (range.offset > file->size() || bytes > file->size() - range.offset)
       return Error("external data [" + std::to_string(range.offset) + ", +" + std::to_string(bytes) +
                    ") lies outside \"" + range.location + "\" of " + std::to_string(file->size()) + " bytes");
@@ -261,6 +272,8 @@ Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor) cons
 Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor, int64_t offset, int64_t length) const {
   ZEROCC_ASSIGN(TensorType type, typeOf(tensor));
   assert(offset >= 0 && length >= 0 && offset + length <= type.bytes() && "bytes outside a tensor");
+  if (!hasBytes(tensor))
+    return Error("tensor \"" + tensor.name() + "\" has no values: the model is weightless");
   if (isExternal(tensor)) {
     ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
     auto found = externalFiles_.find(range.location);
@@ -292,6 +305,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
   } catch (const std::exception &problem) {
     return Error(std::string("not valid ONNX text: ") + problem.what());
   }
+  model->weightless = isMarkedWeightless(model->proto);
   return model;
 }
 
@@ -316,6 +330,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path) {
   coded.SetTotalBytesLimit(INT_MAX);
   if (!model->proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
     return Error("not a valid ONNX file: protobuf cannot parse it", "the file is damaged or not ONNX; export it again");
+  model->weightless = isMarkedWeightless(model->proto);
   model->file_ = std::move(file);
   return model;
 }

@@ -16,10 +16,13 @@ namespace zerocc {
 class LoadedModel {
 public:
   onnx::ModelProto proto;
-  std::string path; // as given; "<text>" for text
+  std::string path;        // as given; "<text>" for text
+  bool weightless = false; // marked: external data is not there, the model is a shape to plan with
 
   /// Dtype and dims of a stored tensor; fails on dtypes without a counterpart and on dims that are negative or overflow.
   static Expected<TensorType> typeOf(const onnx::TensorProto &tensor);
+  /// False for external tensors of a weightless model: their files are never opened.
+  bool hasBytes(const onnx::TensorProto &tensor) const;
   /// Checks dims and that there are exactly as many payload bytes as they ask for, wherever these lie.
   Status checkPayload(const onnx::TensorProto &tensor);
   /// Little-endian row-major bytes: all, or `length` of them from `offset` on.
@@ -39,6 +42,9 @@ private:
 /// Reads a model file; nothing of it is checked yet but the wire format. *.onnxtxt is read as text.
 Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
 Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text);
+
+/// The mark in the model's metadata_props; its value is "true".
+constexpr const char *kWeightlessKey = "zerocc.weightless";
 
 /// metadata_props of a message whose class is older than them: `field` is their number in that message.
 std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field);

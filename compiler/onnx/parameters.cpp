@@ -335,6 +335,8 @@ private:
   /// Most tensors tell by their first bytes, so that big ones are not read.
   Expected<bool> isFilled(const Candidate &candidate) const {
     constexpr int64_t kBlock = 4096;
+    if (!model_.hasBytes(*candidate.tensor))
+      return false;
     int64_t size = candidate.type.bytes(), elementBytes = byteSize(candidate.type.dtype);
     ZEROCC_ASSIGN(std::string head, model_.bytesOf(*candidate.tensor, 0, std::min(size, kBlock)));
     if (!isFilledWithOneValue(head, elementBytes) || size <= kBlock)
@@ -428,7 +430,7 @@ private:
     const Dims &a = copy.type.dims, &b = original.type.dims;
     bool fits = copy.type.dtype == original.type.dtype &&
                 (transposing ? a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[1] == b[0] : a == b);
-    if (!fits)
+    if (!fits || !model_.hasBytes(*copy.tensor) || !model_.hasBytes(*original.tensor))
       return false;
     // First and last element tell most pairs apart before anything big is read.
     int64_t elementBytes = byteSize(copy.type.dtype);

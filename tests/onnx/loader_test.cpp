@@ -288,6 +288,29 @@ TEST(Loader, RefusesExternalDataElsewhere) {
   EXPECT_EQ(at("none"), "error: initializer \"w\": external data \"none\" cannot be opened: No such file or directory");
 }
 
+TEST(Loader, DoesWithoutTheFilesOfAModelMarkedWeightless) {
+  ScratchFolder folder;
+  auto with = [&](const std::map<std::string, std::string> &entries, const std::string &mark) {
+    onnx::ModelProto model = externalModel(entries);
+    onnx::StringStringEntryProto &entry = *model.add_metadata_props();
+    entry.set_key("zerocc.weightless");
+    entry.set_value(mark);
+    return folder.write(model);
+  };
+  std::string path = with({{"location", "none"}, {"offset", "8589934592"}, {"length", "32"}}, "true");
+  ImportReport report;
+  ASSERT_TRUE(importOnnx(path, {}, &report));
+  EXPECT_EQ(report.notes, std::vector<std::string>{"the model is weightless: nothing was compared to find ties; train it "
+                                                   "with zero-run --init"});
+  EXPECT_EQ((*ModelWeights::open(path))->read("w").error().text(),
+            "error: tensor \"w\" has no values: the model is weightless\n");
+  EXPECT_EQ((*ModelWeights::open(path))->read("b")->bytes.size(), 8u);
+  EXPECT_EQ(errorOf(with({{"location", "none"}}, "false")),
+            "error: initializer \"w\": external data \"none\" cannot be opened: No such file or directory\n");
+  EXPECT_EQ(errorOf(with({{"location", "none"}, {"length", "16"}}, "true")),
+            "error: initializer \"w\": external data of 16 bytes for f32[4,2], which takes 32\n");
+}
+
 TEST(Loader, RefusesExternalRangesOutsideTheFile) {
   ScratchFolder folder;
   folder.write("w.bin", floatBytes(8));
