@@ -23,7 +23,7 @@ void addPackCommand(CLI::App &app, Run &run) {
       if (!packed)
         return refuse(packed.error());
       std::cout << "buffers " << packed->buffers << ", peak " << packed->peak << ", lower bound " << packed->lowerBound
-                << ", ratio " << static_cast<double>(packed->peak) / static_cast<double>(packed->lowerBound)
+                << ", ratio " << (packed->lowerBound > 0 ? static_cast<double>(packed->peak) / static_cast<double>(packed->lowerBound) : 1.0)
                 << ", order " << packed->order << "\n";
       if (flags->capacity > 0 && packed->peak > flags->capacity)
         return refuse(Error("needs " + std::to_string(packed->peak) + " bytes, capacity is " +

@@ -162,7 +162,8 @@ private:
     }
   }
 
-  void operand(plan::Operand *to, const Value *value) {
+  void operand(plan::Operand *to, const Value *value, uint32_t number) {
+    to->set_value(number);
     RootOffset at = locate(value);
     assert(at.root->place.kind == Place::Kind::region && "a value without bytes");
     to->set_region(static_cast<uint32_t>(at.root->place.region));
@@ -172,6 +173,21 @@ private:
     to->mutable_dims()->Add(value->type.dims.begin(), value->type.dims.end());
     if (!at.view.isContiguous())
       to->mutable_strides()->Add(at.view.strides.begin(), at.view.strides.end());
+  }
+
+  /// Operand::value of what `value` is to be read as: the number of the result behind its views, or the constant's or
+  /// input's. 0: a storage, or a buffer that several results fill.
+  uint32_t numberOf(const Value *value) const {
+    while (!value->isGlobal() && value->place.kind != Place::Kind::value &&
+           opAlias(value->definition->op) == Alias::View)
+      value = value->definition->input(0);
+    if (!value->isGlobal())
+      return numbers_.lookup(value);
+    if (const zerocc::Constant *constant = module_.constantOf(value))
+      return kConstantValue + static_cast<uint32_t>(constant - module_.constants.data());
+    if (const zerocc::Input *input = module_.inputOf(value))
+      return kInputValue + static_cast<uint32_t>(input - module_.inputs.data());
+    return 0;
   }
 
   static bool isEmitted(const Node &node) {
@@ -227,6 +243,7 @@ private:
       if (auto found = events.find(node); found != events.end())
         found->second = ++count;
     segment->set_events(count);
+    numbers_.clear();
     for (const Node *node : graph.nodes) {
       if (!isEmitted(*node)) {
         assert(node->after.empty() && "a wait on a node that is not emitted");
@@ -237,9 +254,13 @@ private:
       // A collective reads its buffer; its members are operands for the order only.
       size_t inputs = node->op == OpKind::ReduceStart ? 1 : node->inputs.size();
       for (size_t i = 0; i < inputs; ++i)
-        operand(to->add_inputs(), node->inputs[i]);
-      for (const Value *result : node->results)
-        operand(to->add_results(), result);
+        operand(to->add_inputs(), node->inputs[i], numberOf(node->inputs[i]));
+      for (const Value *result : node->results) {
+        const auto number = static_cast<uint32_t>(numbers_.size() + 1);
+        operand(to->add_results(), result, node->op == OpKind::ClearPadding ? 0 : number);
+        if (node->op != OpKind::ClearPadding)
+          numbers_[result] = number;
+      }
       for (const Attributes::Entry &entry : node->attributes.entries()) {
         if (entry.first == "workspace") {
           to->set_workspace_offset(std::get<int64_t>(entry.second));
@@ -286,6 +307,7 @@ private:
   const Module &module_;
   const EmitOptions &options_;
   plan::Plan plan_;
+  llvm::DenseMap<const Value *, uint32_t> numbers_; // of the results of the segment at hand
 };
 
 } // namespace

@@ -153,7 +153,10 @@ TEST(OpTable, costsAndWorkspace) {
   EXPECT_EQ(costOf(*g.reshape(a, {30})->definition).bytes, 0);
   const Cost rows = costOf(*g.gather(a, ids, 0)->definition);
   EXPECT_EQ(rows.bytes, 2 * 4 * 12 + 16);
-  EXPECT_EQ(workspaceBytes(*g.scatterAdd(ids, g.reduceSum(a, {0}), 0, 7)->definition), (2 + 7 + 1) * 8);
+  Value *rows2 = g.reduceSum(a, {2}), *x = g.reduceSum(a, {0});
+  Value *mean = g.reduceSum(x, {1});
+  EXPECT_EQ(workspaceBytes(*g.make(OpKind::LayerNormParameterGrad, {x, mean, mean, x})), 2 * 3 * 8);
+  EXPECT_EQ(workspaceBytes(*rows2->definition), 0);
   EXPECT_EQ(workspaceBytes(*g.add(a, a)->definition), 0);
 }
 

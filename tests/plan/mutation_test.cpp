@@ -32,7 +32,6 @@ class Mutants : public testing::TestWithParam<Case> {};
 
 TEST_P(Mutants, AreRejectedUnlessEquivalent) {
   plan::Plan original = planOfText(modelText(2, 16, 32), splitSettings(GetParam().settings));
-  numberValues(original);
   std::vector<Diagnostic> findings = verifyPlan(original);
   ASSERT_TRUE(findings.empty()) << findings[0].message;
   ASSERT_EQ(findRace(original), "");

@@ -256,59 +256,6 @@ std::string findRace(const plan::Plan &plan) {
   return "";
 }
 
-/// The number of the constant or input a range lies in; 0: none.
-static uint32_t hostNumber(const plan::Plan &plan, const Range &range) {
-  auto isInside = [&](const auto &row) {
-    int64_t elements = 1;
-    for (int64_t d : row.dims())
-      elements *= d;
-    int64_t begin = static_cast<int64_t>(row.offset());
-    return begin <= range.begin && range.end <= begin + elements * byteSize(static_cast<DType>(row.dtype()));
-  };
-  for (int c = 0; c < plan.constants_size(); ++c)
-    if (range.region == 0 && isInside(plan.constants(c)))
-      return kConstantValue + static_cast<uint32_t>(c);
-  for (int i = 0; i < plan.inputs_size(); ++i)
-    if (range.region == 3 && isInside(plan.inputs(i)))
-      return kInputValue + static_cast<uint32_t>(i);
-  return 0;
-}
-
-void numberValues(plan::Plan &plan) {
-  int64_t shard = static_cast<int64_t>(plan.mesh().shard());
-  for (plan::Segment &segment : *plan.mutable_segments()) {
-    std::map<std::pair<uint32_t, int64_t>, std::pair<int64_t, uint32_t>>
-        written; // region, begin -> end, number
-    auto forget = [&](const Range &range) {
-      for (auto entry = written.begin(); entry != written.end();) {
-        bool meets = entry->first.first == range.region && entry->first.second < range.end &&
-                     range.begin < entry->second.first;
-        entry = meets ? written.erase(entry) : std::next(entry);
-      }
-    };
-    uint32_t next = 0;
-    for (plan::Instruction &instruction : *segment.mutable_instructions()) {
-      for (plan::Operand &input : *instruction.mutable_inputs()) {
-        Range range = rangeOf(input, shard);
-        if (uint32_t number = hostNumber(plan, range))
-          input.set_value(number);
-        for (const auto &[at, value] : written)
-          if (at.first == range.region && at.second <= range.begin && range.end <= value.first)
-            input.set_value(value.second);
-      }
-      OpKind op = static_cast<OpKind>(instruction.op());
-      if (op == OpKind::ClearPadding) // its buffer is read as tiles
-        continue;
-      for (plan::Operand &result : *instruction.mutable_results()) {
-        Range range = rangeOf(result, shard);
-        result.set_value(++next);
-        forget(range);
-        written[{range.region, range.begin}] = {range.end, next};
-      }
-    }
-  }
-}
-
 bool areEquivalent(const plan::Plan &original, const plan::Plan &mutant) {
   return meaningOf(original) == meaningOf(mutant) && findRace(mutant).empty();
 }

@@ -16,10 +16,6 @@ std::vector<uint64_t> meaningOf(const plan::Plan &plan);
 /// pairs: slow and simple.
 std::string findRace(const plan::Plan &plan);
 
-/// Numbers the values of a plan that has no numbers, as if it were right: each reader names the last writer in list
-/// order. What emit does from the module.
-void numberValues(plan::Plan &plan);
-
 /// True when `mutant` does what `original` does: it computes the same, and nothing can overtake.
 bool areEquivalent(const plan::Plan &original, const plan::Plan &mutant);
 

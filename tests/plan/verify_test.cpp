@@ -16,25 +16,38 @@
 namespace zerocc {
 namespace {
 
+/// The plan without value numbers, which would name most damage before the rule under test does.
+plan::Plan unnumbered(plan::Plan plan) {
+  for (plan::Segment &segment : *plan.mutable_segments())
+    for (plan::Instruction &instruction : *segment.mutable_instructions()) {
+      for (plan::Operand &operand : *instruction.mutable_inputs())
+        operand.clear_value();
+      for (plan::Operand &operand : *instruction.mutable_results())
+        operand.clear_value();
+    }
+  return plan;
+}
+
+constexpr const char *kStage3 = "stage=3 shard=2 bucket-bytes=4KiB persistence-bytes=70";
+
 /// Stage 3 on two ranks: sharded buckets that are fetched and released; small ones whole, gathered in place.
 const plan::Plan &stage3() {
-  static const plan::Plan plan = planOfText(
-      modelText(2, 16, 32), splitSettings("stage=3 shard=2 bucket-bytes=4KiB persistence-bytes=70"));
+  static const plan::Plan plan = unnumbered(planOfText(modelText(2, 16, 32), splitSettings(kStage3)));
   return plan;
 }
 
 /// Stage 2, three micro-steps: parts are reduced and summed.
 const plan::Plan &stage2() {
-  static const plan::Plan plan = planOfText(
-      modelText(2, 16, 32), splitSettings("stage=2 shard=2 grad-accumulation=3 bucket-bytes=4KiB"));
+  static const plan::Plan plan = unnumbered(planOfText(
+      modelText(2, 16, 32), splitSettings("stage=2 shard=2 grad-accumulation=3 bucket-bytes=4KiB")));
   return plan;
 }
 
 /// Stage 1, two micro-steps, two replicas: whole sums, reduced at the end, then all-reduced.
 const plan::Plan &stage1() {
   static const plan::Plan plan =
-      planOfText(modelText(2, 16, 32),
-                 splitSettings("stage=1 shard=2 replicate=2 grad-accumulation=2 bucket-bytes=4KiB"));
+      unnumbered(planOfText(modelText(2, 16, 32),
+                            splitSettings("stage=1 shard=2 replicate=2 grad-accumulation=2 bucket-bytes=4KiB")));
   return plan;
 }
 
@@ -87,9 +100,6 @@ std::string allFindings(const plan::Plan &plan) {
 TEST(Verify, FindsNothingInSoundPlans) {
   for (const plan::Plan *plan : {&stage3(), &stage2(), &stage1()}) {
     EXPECT_EQ(allFindings(*plan), "nothing");
-    plan::Plan numbered = *plan;
-    numberValues(numbered);
-    EXPECT_EQ(allFindings(numbered), "nothing");
   }
 }
 
@@ -386,8 +396,7 @@ TEST(VerifyBytes, AreReadAsTheyWereWritten) {
 }
 
 TEST(VerifyBytes, HoldTheValueThatIsNamed) {
-  plan::Plan plan = stage3();
-  numberValues(plan);
+  plan::Plan plan = planOfText(modelText(2, 16, 32), splitSettings(kStage3));
   plan::Operand &operand = *at(plan, "only", OpKind::Gelu).mutable_inputs(0);
   operand.set_value(operand.value() + 1);
   EXPECT_FINDS(plan, ", but its bytes hold value ");

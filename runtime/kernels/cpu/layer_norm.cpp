@@ -113,29 +113,28 @@ void runLayerNormGrad(const KernelCall &call) {
 
 // layer_norm_parameter_grad   dscale = Σ_rows dy x̂;  dbias = Σ_rows dy
 // A tile of columns at a time, rows added in order.
+// Column sums in f64, row after row: the workspace holds those of dscale, then those of dbias.
 void runLayerNormParameterGrad(const KernelCall &call) {
   const auto &state = stateOf<LayerNormState>(call);
   const float *means = pointer<const float>(call.inputs[1]), *rstds = pointer<const float>(call.inputs[2]);
-  float *dscale = pointer<float>(call.results[0]), *dbias = pointer<float>(call.results[1]);
-  double scaleSums[kRowTile], biasSums[kRowTile];
-  for (int64_t begin = 0; begin < state.x.width; begin += kRowTile) {
-    const int64_t columns = std::min(kRowTile, state.x.width - begin);
-    std::fill_n(scaleSums, columns, 0.0);
-    std::fill_n(biasSums, columns, 0.0);
-    for (int64_t r = 0; r < state.x.count; ++r) {
-      const float *x = pointer<const float>(call.inputs[0]) + r * state.x.stride + begin;
-      const float *dy = pointer<const float>(call.inputs[3]) + r * state.y.stride + begin;
-      const float mean = means[r], rstd = rstds[r];
+  const int64_t width = state.x.width;
+  double *__restrict scaleSums = static_cast<double *>(call.workspace);
+  double *__restrict biasSums = scaleSums + width;
+  std::fill_n(scaleSums, 2 * width, 0.0);
+  for (int64_t r = 0; r < state.x.count; ++r) {
+    const float *x = pointer<const float>(call.inputs[0]) + r * state.x.stride;
+    const float *dy = pointer<const float>(call.inputs[3]) + r * state.y.stride;
+    const float mean = means[r], rstd = rstds[r];
 #pragma GCC ivdep
-      for (int64_t c = 0; c < columns; ++c) {
-        scaleSums[c] += static_cast<double>(dy[c] * ((x[c] - mean) * rstd));
-        biasSums[c] += static_cast<double>(dy[c]);
-      }
+    for (int64_t c = 0; c < width; ++c) {
+      scaleSums[c] += static_cast<double>(dy[c] * ((x[c] - mean) * rstd));
+      biasSums[c] += static_cast<double>(dy[c]);
     }
-    for (int64_t c = 0; c < columns; ++c) {
-      dscale[begin + c] = static_cast<float>(scaleSums[c]);
-      dbias[begin + c] = static_cast<float>(biasSums[c]);
-    }
+  }
+  float *dscale = pointer<float>(call.results[0]), *dbias = pointer<float>(call.results[1]);
+  for (int64_t c = 0; c < width; ++c) {
+    dscale[c] = static_cast<float>(scaleSums[c]);
+    dbias[c] = static_cast<float>(biasSums[c]);
   }
 }
 
@@ -190,6 +189,9 @@ static Status prepareLayerNorm(KernelCall &call) {
     ZEROCC_TRY(expectFloats(call, call.inputs[2], rows));
     ZEROCC_TRY(expectFloats(call, call.results[0], width));
     ZEROCC_TRY(expectFloats(call, call.results[1], width));
+    if (call.workspaceBytes < 2 * width * static_cast<int64_t>(sizeof(double)))
+      return refuse(call, "the plan gives it " + std::to_string(call.workspaceBytes) + " bytes of workspace, it needs " +
+                              std::to_string(2 * width * static_cast<int64_t>(sizeof(double))));
     call.run = HWY_DYNAMIC_DISPATCH(runLayerNormParameterGrad);
   }
   setState(call, state);

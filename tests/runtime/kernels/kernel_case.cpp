@@ -105,6 +105,9 @@ Expected<KernelCall> prepareCall(OpKind op, const Attributes &attributes,
     call.inputs.push_back(tensor->view);
   for (const Tensor *tensor : results)
     call.results.push_back(tensor->view);
+  static std::vector<double> workspace(1 << 16); // calls run one after the other
+  call.workspace = workspace.data();
+  call.workspaceBytes = static_cast<int64_t>(workspace.size() * sizeof(double));
   ZEROCC_TRY(cpuKernel(op).prepare(call));
   return call;
 }

@@ -52,6 +52,9 @@ KernelCall prepared(OpKind op, Attributes attributes, std::vector<TensorView> in
   call.inputs = std::move(inputs);
   call.results = std::move(results);
   call.bucket = bucket;
+  static std::vector<double> workspace(1 << 20);
+  call.workspace = workspace.data();
+  call.workspaceBytes = static_cast<int64_t>(workspace.size() * sizeof(double));
   if (Status status = cpuKernel(op).prepare(call); !status) {
     std::fputs(status.error().text().c_str(), stderr);
     std::exit(1);
