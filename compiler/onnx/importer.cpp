@@ -78,16 +78,16 @@ Expected<std::unique_ptr<Module>> importOnnxText(llvm::StringRef text, const Imp
   return module;
 }
 
-struct ModelWeights::Implementation {
+struct StoredWeights::Implementation {
   std::unique_ptr<LoadedModel> model;
   std::map<std::string, const onnx::TensorProto *> tensors;
 };
 
-ModelWeights::ModelWeights(std::unique_ptr<Implementation> implementation)
+StoredWeights::StoredWeights(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
-ModelWeights::~ModelWeights() = default;
+StoredWeights::~StoredWeights() = default;
 
-Expected<std::unique_ptr<ModelWeights>> ModelWeights::open(const std::string &path) {
+Expected<std::unique_ptr<StoredWeights>> StoredWeights::open(const std::string &path) {
   Expected<std::unique_ptr<LoadedModel>> model = loadModel(path);
   if (!model)
     return model.error().in(path);
@@ -102,10 +102,10 @@ Expected<std::unique_ptr<ModelWeights>> ModelWeights::open(const std::string &pa
       if (node.op_type() == "Constant" && attribute.name() == "value" && attribute.has_t() && node.output_size() == 1)
         implementation->tensors[node.output(0)] = &attribute.t();
   implementation->model = std::move(*model);
-  return std::unique_ptr<ModelWeights>(new ModelWeights(std::move(implementation)));
+  return std::unique_ptr<StoredWeights>(new StoredWeights(std::move(implementation)));
 }
 
-Expected<StoredTensor> ModelWeights::read(const std::string &initializer) const {
+Expected<StoredTensor> StoredWeights::read(const std::string &initializer) const {
   auto found = implementation_->tensors.find(initializer);
   if (found == implementation_->tensors.end())
     return Error("the model has no initializer \"" + initializer + "\"");

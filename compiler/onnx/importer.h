@@ -79,15 +79,15 @@ struct StoredTensor {
   std::string bytes;
 };
 /// The weights of a model file, read on demand (also from its external data files).
-class ModelWeights {
+class StoredWeights {
 public:
-  static Expected<std::unique_ptr<ModelWeights>> open(const std::string &path);
-  ~ModelWeights();
+  static Expected<std::unique_ptr<StoredWeights>> open(const std::string &path);
+  ~StoredWeights();
   Expected<StoredTensor> read(const std::string &initializer) const;
 
 private:
   struct Implementation;
-  explicit ModelWeights(std::unique_ptr<Implementation> implementation);
+  explicit StoredWeights(std::unique_ptr<Implementation> implementation);
   std::unique_ptr<Implementation> implementation_;
 };
 

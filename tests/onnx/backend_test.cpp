@@ -37,7 +37,7 @@ std::optional<HostTensor> hostOf(onnx::TensorProto tensor, const fs::path &scrat
   tensor.set_name("t");
   *model.mutable_graph()->add_initializer() = tensor;
   std::ofstream(scratch, std::ios::binary) << model.SerializeAsString();
-  auto weights = ModelWeights::open(scratch);
+  auto weights = StoredWeights::open(scratch);
   if (!weights)
     return std::nullopt;
   auto stored = (*weights)->read("t");
@@ -93,7 +93,7 @@ public:
         return Outcome::refused;
       }
     }
-    auto weights = ModelWeights::open(path);
+    auto weights = StoredWeights::open(path);
     if (!weights)
       return Outcome::unreadable;
     auto outputs = evaluateModel(**module, weights->get(), inputs, {/*roundToDType=*/true});

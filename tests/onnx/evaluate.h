@@ -10,7 +10,7 @@
 namespace zerocc {
 
 /// Values of the model's outputs, by the plain interpreter; `inputs` by name, weights from the file.
-inline Expected<std::vector<HostTensor>> evaluateModel(const Module &module, const ModelWeights *weights,
+inline Expected<std::vector<HostTensor>> evaluateModel(const Module &module, const StoredWeights *weights,
                                                        const std::map<std::string, HostTensor> &inputs,
                                                        const InterpretOptions &options = {}) {
   llvm::DenseMap<const Value *, HostTensor> bindings;

@@ -63,7 +63,7 @@ TEST(Loader, ReadsRawAndTypedWeights) {
   weight.set_raw_data(floatBytes(8));
   std::string path = folder.write(model);
   EXPECT_EQ(errorOf(path), "imported");
-  auto weights = ModelWeights::open(path);
+  auto weights = StoredWeights::open(path);
   ASSERT_TRUE(weights);
   EXPECT_EQ((*weights)->read("w")->bytes, floatBytes(8));
   EXPECT_EQ((*weights)->read("b")->bytes.size(), 8u);
@@ -86,7 +86,7 @@ TEST(Loader, LeavesBigWeightsInTheFile) {
   EXPECT_LT(reduced->bytes.size(), 300u);
   EXPECT_EQ(bytes.substr(reduced->payloads[0].offset, reduced->payloads[0].length), weight.raw_data());
   std::string path = folder.write(model);
-  auto weights = ModelWeights::open(path);
+  auto weights = StoredWeights::open(path);
   ASSERT_TRUE(weights);
   EXPECT_EQ((*weights)->read("w")->bytes, floatBytes(64 * 64));
 }
@@ -253,7 +253,7 @@ TEST(Loader, ReadsExternalDataBelowTheModel) {
   folder.write("weights/w.bin", bytes);
   std::string path = folder.write(externalModel({{"location", "weights/w.bin"}, {"offset", "16"}, {"length", "32"}}));
   EXPECT_EQ(errorOf(path), "imported");
-  auto weights = ModelWeights::open(path);
+  auto weights = StoredWeights::open(path);
   ASSERT_TRUE(weights);
   EXPECT_EQ((*weights)->read("w")->bytes, bytes.substr(16));
 }
@@ -302,9 +302,9 @@ TEST(Loader, DoesWithoutTheFilesOfAModelMarkedWeightless) {
   ASSERT_TRUE(importOnnx(path, {}, &report));
   EXPECT_EQ(report.notes, std::vector<std::string>{"the model is weightless: nothing was compared to find ties; train it "
                                                    "with zero-run --init"});
-  EXPECT_EQ((*ModelWeights::open(path))->read("w").error().text(),
+  EXPECT_EQ((*StoredWeights::open(path))->read("w").error().text(),
             "error: tensor \"w\" has no values: the model is weightless\n");
-  EXPECT_EQ((*ModelWeights::open(path))->read("b")->bytes.size(), 8u);
+  EXPECT_EQ((*StoredWeights::open(path))->read("b")->bytes.size(), 8u);
   EXPECT_EQ(errorOf(with({{"location", "none"}}, "false")),
             "error: initializer \"w\": external data \"none\" cannot be opened: No such file or directory\n");
   EXPECT_EQ(errorOf(with({{"location", "none"}, {"length", "16"}}, "true")),

@@ -76,7 +76,7 @@ TEST_P(Models, GiveTheRecordedLoss) {
   std::map<std::string, HostTensor> inputs;
   for (const Input &input : (*module)->inputs)
     inputs[input.value->name] = firstSamples(*data, input.value->name);
-  auto weights = ModelWeights::open(path);
+  auto weights = StoredWeights::open(path);
   ASSERT_TRUE(weights) << weights.error().text();
   auto outputs = evaluateModel(**module, weights->get(), inputs);
   ASSERT_TRUE(outputs) << outputs.error().text();

@@ -71,7 +71,7 @@ TEST_P(OnnxValues, AreThoseOfTheReference) {
   options.microBatch = 2;
   auto module = importOnnx(path, options);
   ASSERT_TRUE(module) << module.error().text();
-  auto weights = ModelWeights::open(path);
+  auto weights = StoredWeights::open(path);
   ASSERT_TRUE(weights) << weights.error().text();
   auto outputs = evaluateModel(**module, weights->get(), recording.inputs);
   ASSERT_TRUE(outputs) << outputs.error().text();
