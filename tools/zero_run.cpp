@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 namespace zerocc {
 namespace {
@@ -112,6 +113,10 @@ Status train(const RunFlags &flags, int &exitCode) {
   options.totalSteps = flags.steps;
   options.group.timeoutSeconds = static_cast<int>(flags.timeout);
   options.group.executor.checkMemory = flags.checkMemory;
+  options.group.onHang = [](const Error &error) { // a thread hangs: nothing can be unwound
+    refuse(error);
+    std::_Exit(kRankFailed);
+  };
 
   DataOptions dataOptions;
   dataOptions.seed = flags.seed;
