@@ -3,6 +3,7 @@
 // constants are the same everywhere. Carried gradients begin as `none` in the segment that writes them first and as
 // what the previous segment left in the others.
 //
+//   views          what their operand is: they read nothing
 //   compute        all operands replicated -> replicated; any varying -> varying; partial or sharded: an error
 //   placed in a gradient buffer: what was varying is from now on one rank's summand: partial
 //   reduce.start   partial -> sharded over shard (partial over replicate stays)
@@ -189,7 +190,7 @@ private:
     default:
       break;
     }
-    Spreads result = compute(node);
+    Spreads result = isViewNode(node) ? first : compute(node);
     for (const Value *value : node.results) {
       known_[value] = result;
       if (value->place.kind == Place::Kind::value && isGradientBuffer(value->place.base)) {

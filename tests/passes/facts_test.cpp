@@ -32,8 +32,8 @@ constexpr const char *kNetwork = R"(module @m {
 class Facts : public testing::Test {
 protected:
   std::unique_ptr<Module> build(int64_t shard, int64_t replicate, int64_t stage, int64_t microSteps = 1,
-                                const std::string &reduce = "auto") {
-    auto module = parseModule(kNetwork);
+                                const std::string &reduce = "auto", const std::string &network = kNetwork) {
+    auto module = parseModule(network);
     EXPECT_TRUE(module) << module.error().text();
     Decisions decisions;
     decisions.shard = shard;
@@ -85,6 +85,19 @@ TEST_F(Facts, HoldForEveryPreset) {
             Status order = checkStartsBeforeWaits(*module);
             EXPECT_TRUE(order) << order.error().text();
           }
+}
+
+TEST_F(Facts, HoldForAGradientBehindReshapes) {
+  std::string network = kNetwork, yield = "    yield";
+  network.replace(network.find(yield), yield.size(), "    %8 : f32[64] = reshape %7 {shape=[64]} loc(\"a~\")\n"
+                                                     "    %9 : f32[8,8] = reshape %8 {shape=[8,8]} loc(\"a~\")\n    yield");
+  network.replace(network.find("grad:a=%7"), 9, "grad:a=%9");
+  for (int64_t stage = 0; stage < 4; ++stage)
+    for (int64_t microSteps : {1, 3}) {
+      auto module = build(2, 2, stage, microSteps, "auto", network);
+      Status facts = checkFetchesAndSpreads(*module);
+      EXPECT_TRUE(facts) << facts.error().text() << print(*module);
+    }
 }
 
 TEST_F(Facts, AGradientThatIsNotReducedOverShardIsNoticed) {
