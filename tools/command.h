@@ -21,6 +21,7 @@ int refuse(const Error &error);
 // Each adds its subcommand to `app`; when that is the one given, `run` is set.
 void addCheckCommand(CLI::App &app, Run &run);
 void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine);
+void addGenerateCommand(CLI::App &app, Run &run);
 void addVerifyCommand(CLI::App &app, Run &run);
 void addOptCommand(CLI::App &app, Run &run);
 void addOpsCommand(CLI::App &app, Run &run);

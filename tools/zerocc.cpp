@@ -24,6 +24,7 @@ int main(int argc, char **argv) {
   addCompileCommand(app, run, commandLine);
   InspectCommand::add(app, run);
   addVerifyCommand(app, run);
+  addGenerateCommand(app, run);
   addOptCommand(app, run);
   addOpsCommand(app, run);
   addPackCommand(app, run);
