@@ -7,30 +7,30 @@ namespace zerocc {
 /// step reads a run-time value from anywhere else.
 enum Scalar : int {
   // set by the host
-  kScalarStep = 0,        // steps done
+  kScalarStep = 0, // steps done
   kScalarBaseLr,
-  kScalarBeta1,           // adamw
-  kScalarBeta2,           // adamw
-  kScalarEps,             // adamw
-  kScalarMomentum,        // sgd
-  kScalarNesterov,        // sgd, 0/1
-  kScalarClip,            // 0: off
-  kScalarSchedule,        // 0 constant, 1 linear, 2 cosine
+  kScalarBeta1,    // adamw
+  kScalarBeta2,    // adamw
+  kScalarEps,      // adamw
+  kScalarMomentum, // sgd
+  kScalarNesterov, // sgd, 0/1
+  kScalarClip,     // 0: off
+  kScalarSchedule, // 0 constant, 1 linear, 2 cosine
   kScalarWarmupSteps,
   kScalarTotalSteps,
   kScalarMinLr,
-  kScalarStaticCount,     // labels per micro-batch the backward was seeded with
-  kScalarUpdates,         // updates done (steps minus skipped ones): Adam's t
+  kScalarStaticCount, // labels per micro-batch the backward was seeded with
+  kScalarUpdates,     // updates done (steps minus skipped ones): Adam's t
   // set by step_scalars
-  kScalarLr = 16,         // of this step
-  kScalarLoss,            // global mean of this step
-  kScalarCount,           // global count of valid labels
-  kScalarGradNorm,        // after unscaling, before clipping
-  kScalarFactor,          // multiplies each summed gradient: static/global count, clip
-  kScalarSkip,            // 1: this step's gradients are not finite, nothing is updated
-  kScalarSkipped,         // steps skipped so far
-  kScalarCorrection1,     // 1 - beta1^t
-  kScalarCorrection2,     // 1 - beta2^t
+  kScalarLr = 16,     // of this step
+  kScalarLoss,        // global mean of this step
+  kScalarCount,       // global count of valid labels
+  kScalarGradNorm,    // after unscaling, before clipping
+  kScalarFactor,      // multiplies each summed gradient: static/global count, clip
+  kScalarSkip,        // 1: this step's gradients are not finite, nothing is updated
+  kScalarSkipped,     // steps skipped so far
+  kScalarCorrection1, // 1 - beta1^t
+  kScalarCorrection2, // 1 - beta2^t
   // per parameter group g: kScalarGroups + 2 g = weight decay, + 1 = learning-rate factor; set by the host
   kScalarGroups = 32,
   kScalars = 64
