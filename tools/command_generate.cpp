@@ -66,8 +66,9 @@ Status writeModel(const Expected<GeneratedModel> &model, const std::string &outp
               static_cast<long long>(model->parameterElements), static_cast<long long>(model->nodes),
               static_cast<long long>(model->bytes.size()),
               static_cast<double>(model->parameterElements) * 4 / (int64_t(1) << 30));
-  std::fprintf(stderr, "wrote %s\nto plan: zerocc compile %s -o PLAN.zplan --loss %s --ranks N --stage 3\n"
-                       "to train: zero-run PLAN.zplan --init normal:0.02 --data SOURCE --steps N\n",
+  std::fprintf(stderr,
+               "wrote %s\nto plan: zerocc compile %s -o PLAN.zplan --loss %s --ranks N --stage 3\n"
+               "to train: zero-run PLAN.zplan --init normal:0.02 --data SOURCE --steps N\n",
                output.c_str(), output.c_str(), loss);
   return success();
 }
@@ -77,14 +78,16 @@ int exitCodeOf(const Status &done) { return done ? static_cast<int>(kDone) : ref
 } // namespace
 
 void addGenerateCommand(CLI::App &app, Run &run) {
-  CLI::App *command = app.add_subcommand("generate", "write the ONNX graph of a model of any size, without weights");
+  CLI::App *command =
+      app.add_subcommand("generate", "write the ONNX graph of a model of any size, without weights");
   command->footer("Example:\n  zerocc generate gpt --preset gpt3-175b -o gpt.onnx\n"
                   "llama and mixtral are not in this version.");
   command->require_subcommand(1);
 
   auto gpt = std::make_shared<GptFlags>();
   CLI::App *gptCommand = command->add_subcommand("gpt", "a decoder like GPT-2 and GPT-3");
-  gptCommand->footer("Example:\n  zerocc generate gpt --layers 4 --hidden 128 --heads 4 --vocab 256 --sequence 64 -o gpt.onnx\n"
+  gptCommand->footer("Example:\n  zerocc generate gpt --layers 4 --hidden 128 --heads 4 --vocab 256 "
+                     "--sequence 64 -o gpt.onnx\n"
                      "  zerocc generate gpt --preset gpt3-175b -o gpt.onnx");
   gptCommand->add_option("--preset", gpt->preset, "sizes to start from (default gpt2); flags beside it win")
       ->check(CLI::IsMember(presetNames()));

@@ -51,7 +51,8 @@ public:
     int64_t elements = 1, bytes = 0, end = 0, paddedEnd = 0;
     for (int64_t dim : dims)
       tooLarge_ |= llvm::MulOverflow(elements, dim, elements) != 0;
-    tooLarge_ |= llvm::MulOverflow(elements, int64_t(4), bytes) || llvm::AddOverflow(weightsEnd_, bytes, end) ||
+    tooLarge_ |= llvm::MulOverflow(elements, int64_t(4), bytes) ||
+                 llvm::AddOverflow(weightsEnd_, bytes, end) ||
                  llvm::AddOverflow(end, kWeightAlignment - 1, paddedEnd);
     tensor.set_data_location(onnx::TensorProto::EXTERNAL);
     auto entry = [&](const char *key, const std::string &value) {
@@ -76,8 +77,8 @@ public:
   }
 
   /// Adds a node of the module at path `module` and returns it; outputOf() names its result.
-  onnx::NodeProto &node(const std::string &module, const std::string &op, const std::vector<std::string> &inputs,
-                        int outputs = 1) {
+  onnx::NodeProto &node(const std::string &module, const std::string &op,
+                        const std::vector<std::string> &inputs, int outputs = 1) {
     onnx::NodeProto &node = *graph_->add_node();
     std::string path = module + "/" + op;
     if (int number = timesUsed_[path]++)
@@ -94,7 +95,8 @@ public:
     return node(module, type, inputs).output(0);
   }
 
-  std::string transpose(const std::string &module, const std::string &x, const std::vector<int64_t> &permutation) {
+  std::string transpose(const std::string &module, const std::string &x,
+                        const std::vector<int64_t> &permutation) {
     onnx::NodeProto &made = node(module, "Transpose", {x});
     onnx::AttributeProto &attribute = *made.add_attribute();
     attribute.set_name("perm");
@@ -104,7 +106,8 @@ public:
     return made.output(0);
   }
 
-  /// A matrix product and a bias: the module "/h.3/mlp/up" has the parameters "h.3.mlp.up.weight" and ".bias".
+  /// A matrix product and a bias: the module "/h.3/mlp/up" has the parameters "h.3.mlp.up.weight" and
+  /// ".bias".
   std::string linear(const std::string &module, const std::string &x, int64_t inputs, int64_t outputs) {
     std::string product = op(module, "MatMul", {x, parameter(nameIn(module, "weight"), {inputs, outputs})});
     return op(module, "Add", {product, parameter(nameIn(module, "bias"), {outputs})});
@@ -112,7 +115,8 @@ public:
 
   std::string layerNorm(const std::string &module, const std::string &x, int64_t features) {
     std::string scale = parameter(nameIn(module, "weight"), {features});
-    onnx::NodeProto &made = node(module, "LayerNormalization", {x, scale, parameter(nameIn(module, "bias"), {features})});
+    onnx::NodeProto &made =
+        node(module, "LayerNormalization", {x, scale, parameter(nameIn(module, "bias"), {features})});
     setInt(made, "axis", -1);
     onnx::AttributeProto &epsilon = *made.add_attribute();
     epsilon.set_name("epsilon");
@@ -156,7 +160,8 @@ private:
       tensor.mutable_shape()->add_dim()->set_dim_value(dim);
   }
 
-  onnx::TensorProto &addInitializer(const std::string &name, int32_t dataType, const std::vector<int64_t> &dims) {
+  onnx::TensorProto &addInitializer(const std::string &name, int32_t dataType,
+                                    const std::vector<int64_t> &dims) {
     onnx::TensorProto &tensor = *graph_->add_initializer();
     tensor.set_name(name);
     tensor.set_data_type(dataType);
@@ -215,9 +220,10 @@ private:
   std::string layer(const std::string &path, const std::string &x) {
     std::string attended = attention(path + "/attn", w_.layerNorm(path + "/ln_1", x, shape_.hidden));
     std::string y = w_.op(path, "Add", {x, attended});
-    std::string up = w_.linear(path + "/mlp/up", w_.layerNorm(path + "/ln_2", y, shape_.hidden), shape_.hidden,
-                               4 * shape_.hidden);
-    std::string down = w_.linear(path + "/mlp/down", gelu(path + "/mlp/act", up), 4 * shape_.hidden, shape_.hidden);
+    std::string up = w_.linear(path + "/mlp/up", w_.layerNorm(path + "/ln_2", y, shape_.hidden),
+                               shape_.hidden, 4 * shape_.hidden);
+    std::string down =
+        w_.linear(path + "/mlp/down", gelu(path + "/mlp/act", up), 4 * shape_.hidden, shape_.hidden);
     return w_.op(path, "Add", {y, down});
   }
 
@@ -232,7 +238,8 @@ private:
       std::string apart = w_.op(path, "Reshape", {part, w_.integers({0, 0, shape_.heads, perHead})});
       return w_.transpose(path, apart, permutation);
     };
-    std::string q = heads(parts[0], {0, 2, 1, 3}), k = heads(parts[1], {0, 2, 3, 1}), v = heads(parts[2], {0, 2, 1, 3});
+    std::string q = heads(parts[0], {0, 2, 1, 3}), k = heads(parts[1], {0, 2, 3, 1}),
+                v = heads(parts[2], {0, 2, 1, 3});
     q = w_.op(path, "Mul", {q, w_.number(static_cast<float>(1 / std::sqrt(static_cast<double>(perHead))))});
     std::string scores = w_.op(path, "MatMul", {q, k});
     scores = w_.op(path, "Where", {causal_, scores, w_.number(-std::numeric_limits<float>::infinity())});
@@ -260,8 +267,9 @@ private:
 
 void checkSize(const char *name, int64_t value, int64_t most, std::vector<Diagnostic> &findings) {
   if (value < 1 || value > most)
-    findings.push_back({std::string(name) + " is " + std::to_string(value) + ", not in [1, " + std::to_string(most) + "]",
-                        ""});
+    findings.push_back(
+        {std::string(name) + " is " + std::to_string(value) + ", not in [1, " + std::to_string(most) + "]",
+         ""});
 }
 
 } // namespace
