@@ -38,7 +38,6 @@ struct Decisions {
   std::string optimizer = "adamw"; // adamw | sgd
   bool momentum = true;        // sgd: keep a momentum buffer
   bool clipping = false;
-  std::vector<std::string> freeze, train; // patterns over parameter names (--freeze, --trainable)
 };
 
 using PassFunction = Expected<PassReport> (*)(Module &module, const Decisions &decisions);

@@ -80,11 +80,7 @@ Expected<Decisions> makeDecisions(const CompileFlags &flags, bool &stageAuto) {
   } else {
     return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version", "use adamw, sgd or momentum");
   }
-  if (flags.order == "on-demand")
-    decisions.prefetchDistance = 1;
   decisions.clipping = flags.clip > 0;
-  decisions.freeze = flags.model.freeze;
-  decisions.train = flags.model.trainable;
   return decisions;
 }
 

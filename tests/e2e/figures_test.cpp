@@ -166,6 +166,18 @@ TEST(Compile, TwiceGivesTheSameBytes) {
   EXPECT_TRUE(first == readFile(plan));
 }
 
+TEST(Compile, PrefetchDistanceCostsMemory) {
+  std::string plan = scratch("distance") + "/plan.zplan";
+  double fetched[3];
+  for (int distance : {0, 1, 2}) {
+    compile("gpt2_torchscript", plan,
+            {"--ranks", "2", "--stage", "3", "--bucket-bytes", "16KiB", "--prefetch-distance", std::to_string(distance)});
+    fetched[distance] = jsonNumber(cli("zerocc", {"inspect", plan, "--json"}).out, "peak", "memory");
+  }
+  EXPECT_LT(fetched[0], fetched[2]);
+  EXPECT_LT(fetched[1], fetched[2]);
+}
+
 TEST(Compile, PlansDoNotGrowWithTheRanks) {
   // Offsets and sizes are varints whose length follows their values; nothing is listed per rank.
   std::string folder = scratch("ranks");
