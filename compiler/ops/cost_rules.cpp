@@ -31,6 +31,16 @@ static int64_t flopsPerElement(OpKind op) {
   case OpKind::Sin:
   case OpKind::Cos:
   case OpKind::Pow:
+  case OpKind::Dropout:
+  case OpKind::Atanh:
+  case OpKind::Acosh:
+  case OpKind::Asinh:
+  case OpKind::Cosh:
+  case OpKind::Sinh:
+  case OpKind::Atan:
+  case OpKind::Acos:
+  case OpKind::Asin:
+  case OpKind::Tan:
   case OpKind::LayerNorm:
   case OpKind::LayerNormGrad:
   case OpKind::LayerNormParameterGrad:
@@ -70,6 +80,25 @@ Cost matmulCost(const Node &node) {
   const TensorType &a = node.input(0)->type;
   const int64_t inner = a.dims[a.rank() - (node.attributes.getInt("trans_a") ? 2 : 1)];
   return {2 * inner * node.result()->type.elements(), touchedBytes(node)};
+}
+
+// 2 · output elements · kernel elements · input channels per group. In all three ops the same products are
+// summed.
+Cost convCost(const Node &node) {
+  const bool isForward = node.op == OpKind::Conv;
+  const TensorType &y =
+      isForward ? node.result()->type : node.input(node.op == OpKind::ConvWeightGrad ? 1 : 0)->type;
+  const TensorType &w = node.op == OpKind::ConvWeightGrad ? node.result()->type : node.input(1)->type;
+  const int64_t perOutput = w.dims[0] == 0 ? 0 : w.elements() / w.dims[0];
+  return {2 * y.elements() * perOutput, touchedBytes(node)};
+}
+
+// one operation per element of each window
+Cost poolCost(const Node &node) {
+  int64_t windows = std::min(node.input(0)->type.elements(), node.result()->type.elements());
+  for (int64_t k : node.attributes.getInts("kernel"))
+    windows *= k;
+  return {windows, touchedBytes(node)};
 }
 
 /// Bytes of the larger side; what the wire costs is the LatencyEstimator's business.

@@ -4,9 +4,8 @@
 //
 // Integers wrap to their dtype. NaN propagates through max, min, relu and the reductions.
 
-#include "compiler/ops/interpreter.h"
+#include "compiler/ops/interpreter_call.h"
 
-#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <algorithm>
@@ -17,96 +16,6 @@ namespace zerocc {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-using HostTensors = std::vector<HostTensor>;
-
-// ---------------------------------------------------------------------------------------------------------------
-// Access
-
-template <typename T> std::vector<T> &lanes(HostTensor &tensor) {
-  if constexpr (std::is_same_v<T, double>)
-    return tensor.reals;
-  else
-    return tensor.integers;
-}
-template <typename T> const std::vector<T> &lanes(const HostTensor &tensor) {
-  return lanes<T>(const_cast<HostTensor &>(tensor));
-}
-
-/// One node with its operands' values.
-struct Call {
-  const Node &node;
-  llvm::ArrayRef<const HostTensor *> inputs;
-
-  const HostTensor &in(int i) const { return *inputs[i]; }
-  const TensorType &resultType(int i = 0) const { return node.results[i]->type; }
-  HostTensor result(int i = 0) const { return HostTensor::zeros(resultType(i)); }
-  const Attributes &attributes() const { return node.attributes; }
-};
-
-HostTensors single(HostTensor tensor) {
-  HostTensors out;
-  out.push_back(std::move(tensor));
-  return out;
-}
-
-/// Runs `body` for the lane type of `dtype`: body(double()) or body(int64_t()).
-template <typename F> auto withLane(DType dtype, F body) {
-  return isFloat(dtype) ? body(double()) : body(int64_t());
-}
-
-Dims rowMajorStrides(llvm::ArrayRef<int64_t> dims) {
-  Dims strides(dims.size(), 1);
-  for (int i = static_cast<int>(dims.size()) - 2; i >= 0; --i)
-    strides[i] = strides[i + 1] * dims[i + 1];
-  return strides;
-}
-
-int64_t product(llvm::ArrayRef<int64_t> dims) {
-  int64_t n = 1;
-  for (int64_t d : dims)
-    n *= d;
-  return n;
-}
-
-/// Walks `dims` in row-major order: visit(position in the walk, offset by `strides`).
-template <typename F>
-void walk(llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides, int64_t offset, F visit) {
-  int64_t total = product(dims);
-  Dims index(dims.size(), 0);
-  for (int64_t i = 0; i < total; ++i) {
-    visit(i, offset);
-    for (int axis = static_cast<int>(dims.size()) - 1; axis >= 0; --axis) {
-      offset += strides[axis];
-      if (++index[axis] < dims[axis])
-        break;
-      offset -= strides[axis] * dims[axis];
-      index[axis] = 0;
-    }
-  }
-}
-
-/// Rows along the last axis, for the ops that treat it as one unit.
-struct Rows {
-  int64_t count, width;
-  explicit Rows(const TensorType &type) : count(1), width(type.dims.empty() ? 1 : type.dims.back()) {
-    for (size_t i = 0; i + 1 < type.dims.size(); ++i)
-      count *= type.dims[i];
-  }
-};
-
-// Integer arithmetic goes through unsigned numbers, where overflow is defined.
-double plus(double a, double b) { return a + b; }
-int64_t plus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
-int64_t minus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-}
-double times(double a, double b) { return a * b; }
-int64_t times(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-}
 
 // ---------------------------------------------------------------------------------------------------------------
 // Views and movement
@@ -890,6 +799,25 @@ Expected<HostTensors> evaluate(const Call &call) {
     return evaluateLayerNormParameterGrad(call);
   case OpKind::CrossEntropy:
     return evaluateCrossEntropy(call);
+  case OpKind::ArgMax:
+  case OpKind::TopK:
+  case OpKind::CumSum:
+  case OpKind::CumProd:
+  case OpKind::CumProdGrad:
+  case OpKind::Scatter:
+    return evaluateIndexOp(call);
+  case OpKind::Conv:
+  case OpKind::ConvDataGrad:
+  case OpKind::ConvWeightGrad:
+  case OpKind::MaxPool:
+  case OpKind::MaxPoolIndex:
+  case OpKind::MaxPoolGrad:
+  case OpKind::SumPool:
+  case OpKind::SumPoolGrad:
+    return evaluateWindowOp(call);
+  case OpKind::Dropout:
+  case OpKind::KeepMask:
+    return evaluateRandomOp(call);
   default:
     ZEROCC_ASSIGN(HostTensor only, evaluateSingle(call));
     return single(std::move(only));

@@ -32,13 +32,13 @@ struct InterpretOptions {
   bool roundToDType = false;
 };
 
-/// Evaluates one node of pure compute (no collective or update op) on host values: the definition of what each
-/// core op means. Fails (with the reason) on out-of-range indices and integer division by zero.
+/// Evaluates one node of pure compute (no collective or update op) on host values: the definition of what
+/// each core op means. Fails (with the reason) on out-of-range indices and integer division by zero.
 Expected<std::vector<HostTensor>> interpretNode(const Node &node, llvm::ArrayRef<const HostTensor *> inputs,
                                                 const InterpretOptions &options = {});
 
-/// Evaluates a graph. `bindings` gives a host value for every module-level value the graph reads; inline constants
-/// are bound by the interpreter itself. Returns the values of graph.results, in order.
+/// Evaluates a graph. `bindings` gives a host value for every module-level value the graph reads; inline
+/// constants are bound by the interpreter itself. Returns the values of graph.results, in order.
 Expected<std::vector<HostTensor>> interpret(const Module &module, const Graph &graph,
                                             const llvm::DenseMap<const Value *, HostTensor> &bindings,
                                             const InterpretOptions &options = {});

@@ -8,18 +8,21 @@ namespace zerocc {
 
 /// The core ops, in the order of core_ops.def.
 enum class OpKind : uint16_t {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) kind,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  kind,
 #include "compiler/ops/core_ops.def"
 };
 
 constexpr int kOpKinds = 0
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) +1
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  +1
 #include "compiler/ops/core_ops.def"
     ;
 
 inline std::string_view opText(OpKind op) {
   constexpr std::string_view texts[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) text,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  text,
 #include "compiler/ops/core_ops.def"
   };
   return texts[static_cast<int>(op)];
@@ -45,7 +48,8 @@ enum class Alias : uint8_t {
 
 inline Alias opAlias(OpKind op) {
   constexpr Alias aliases[] = {
-#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) Alias::alias,
+#define CORE_OP(kind, text, minInputs, maxInputs, results, shape, gradient, cost, workspace, alias, kernels) \
+  Alias::alias,
 #include "compiler/ops/core_ops.def"
   };
   return aliases[static_cast<int>(op)];

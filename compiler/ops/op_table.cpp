@@ -20,14 +20,17 @@ static const struct {
   const char *name;
   size_t kind;
 } kAttributeKinds[] = {
-    {"axis", 0},     {"buckets", 0},        {"clip", 0},       {"ignore_index", 0},
-    {"in_place", 0}, {"mesh_replicate", 0}, {"mesh_shard", 0}, {"offset", 0},
-    {"part", 0},     {"safe", 0},           {"size", 0},       {"trans_a", 0},
-    {"trans_b", 0},  {"workspace", 0},      {"eps", 1},        {"label_smoothing", 1},
-    {"value", 1},    {"approximate", 2},    {"dtype", 2},      {"kind", 2},
-    {"to", 2},       {"axes", 3},           {"high", 3},       {"low", 3},
-    {"perm", 3},     {"shape", 3},          {"sizes", 3},      {"starts", 3},
-    {"steps", 3},
+    {"axis", 0},      {"buckets", 0},        {"clip", 0},       {"ignore_index", 0},
+    {"in_place", 0},  {"mesh_replicate", 0}, {"mesh_shard", 0}, {"offset", 0},
+    {"part", 0},      {"safe", 0},           {"size", 0},       {"trans_a", 0},
+    {"trans_b", 0},   {"workspace", 0},      {"eps", 1},        {"label_smoothing", 1},
+    {"value", 1},     {"approximate", 2},    {"dtype", 2},      {"kind", 2},
+    {"to", 2},        {"axes", 3},           {"high", 3},       {"low", 3},
+    {"perm", 3},      {"shape", 3},          {"sizes", 3},      {"starts", 3},
+    {"steps", 3},     {"smallest", 0},       {"last", 0},       {"k", 0},
+    {"exclusive", 0}, {"reverse", 0},        {"groups", 0},     {"id", 0},
+    {"rate", 1},      {"reduction", 2},      {"strides", 3},    {"dilations", 3},
+    {"kernel", 3},
 };
 
 static Status checkAttributeKinds(const Attributes &attributes) {

@@ -17,8 +17,8 @@ using ResultTypes = llvm::SmallVector<TensorType, 3>;
 /// Result types by the op table's shape rule, or which requirement failed (with both values).
 Expected<ResultTypes> inferTypes(const ShapeQuery &query);
 
-/// Builds nodes with inferred types at the end of a graph. A type error is an assertion here: callers that build
-/// from user input check first (or use tryMake).
+/// Builds nodes with inferred types at the end of a graph. A type error is an assertion here: callers that
+/// build from user input check first (or use tryMake).
 class GraphBuilder {
 public:
   GraphBuilder(Module &module, Graph &graph) : module(module), graph(graph) {}

@@ -1,98 +1,12 @@
-#include "compiler/ops/op_table.h"
+#include "compiler/ops/shape_common.h"
 
 #include "runtime/plan/scalars.h"
-
-#include "llvm/ADT/STLExtras.h"
 
 // One function per rule name of core_ops.def: an `if` per requirement with both values in the message, then
 // the result types. inferTypes() has already checked the number of operands and the kinds of attributes, and
 // checks afterwards that rank and bytes of the results are within bounds, so a rule need not.
 
 namespace zerocc {
-namespace {
-
-template <typename... Parts> Error refuse(const Parts &...parts) {
-  return Error((std::string() + ... + parts));
-}
-
-std::string text(int64_t value) { return std::to_string(value); }
-std::string text(llvm::ArrayRef<int64_t> dims) {
-  std::string out = "[";
-  for (size_t i = 0; i < dims.size(); ++i)
-    out += (i ? "," : "") + std::to_string(dims[i]);
-  return out + "]";
-}
-
-bool isIndex(DType dtype) { return dtype == DType::i64 || dtype == DType::i32; }
-bool isAxis(int64_t axis, int64_t rank) { return axis >= 0 && axis < rank; }
-
-Status needAttributes(const ShapeQuery &q, std::initializer_list<const char *> names) {
-  for (const char *name : names)
-    if (!q.attributes.has(name))
-      return refuse("attribute \"", name, "\" is missing");
-  return success();
-}
-
-/// The first operand's type, once all operands are found to have it.
-Expected<TensorType> commonType(const ShapeQuery &q) {
-  for (const TensorType &input : q.inputs)
-    if (!(input == q.inputs[0]))
-      return refuse("operands must have equal types: ", print(q.inputs[0]), " and ", print(input));
-  return q.inputs[0];
-}
-
-Status needFloat(const TensorType &type) {
-  if (!isFloat(type.dtype))
-    return refuse("needs a float operand, got ", print(type));
-  return success();
-}
-
-/// Requires `type` to be `dtype[dims]`.
-Status needType(const char *what, const TensorType &type, DType dtype, llvm::ArrayRef<int64_t> dims) {
-  if (type.dtype != dtype || llvm::ArrayRef<int64_t>(type.dims) != dims)
-    return refuse(what, " must be ", print(TensorType{dtype, Dims(dims.begin(), dims.end())}), ", is ",
-                  print(type));
-  return success();
-}
-
-ResultTypes one(TensorType type) {
-  ResultTypes results;
-  results.push_back(std::move(type));
-  return results;
-}
-
-Dims toDims(const std::vector<int64_t> &values) { return Dims(values.begin(), values.end()); }
-
-Expected<Dims> shapeAttribute(const ShapeQuery &q) {
-  ZEROCC_TRY(needAttributes(q, {"shape"}));
-  Dims dims = toDims(q.attributes.getInts("shape"));
-  for (int64_t dim : dims)
-    if (dim < 0)
-      return refuse("dims must not be negative: ", text(dims));
-  return dims;
-}
-
-Expected<DType> dtypeAttribute(const ShapeQuery &q, const char *name) {
-  ZEROCC_TRY(needAttributes(q, {name}));
-  std::optional<DType> dtype = dtypeFromName(q.attributes.getString(name));
-  if (!dtype)
-    return refuse("unknown dtype \"", q.attributes.getString(name), "\"");
-  return *dtype;
-}
-
-/// Product of dims, or -1 above 2^62: compared instead of TensorType::elements() where the user names the
-/// dims.
-int64_t safeElements(llvm::ArrayRef<int64_t> dims) {
-  __int128 n = 1;
-  for (int64_t dim : dims) {
-    if (dim == 0)
-      return 0;
-    n = n < 0 || n * dim > (int64_t(1) << 62) ? -1 : n * dim;
-  }
-  return static_cast<int64_t>(n);
-}
-
-} // namespace
 
 // --- views
 
@@ -253,7 +167,7 @@ Expected<ResultTypes> scatterAddShape(const ShapeQuery &q) {
 
 /// Ops of this rule that only move bytes take booleans too.
 static bool movesOnly(OpKind op) {
-  return op == OpKind::Copy || op == OpKind::FetchWait || op == OpKind::ReduceWait;
+  return op == OpKind::Copy || op == OpKind::Assign || op == OpKind::FetchWait || op == OpKind::ReduceWait;
 }
 
 static bool isSecondOrderFloatOp(OpKind op) {
@@ -283,6 +197,13 @@ Expected<ResultTypes> floatShape(const ShapeQuery &q) {
   ZEROCC_TRY(needFloat(q.inputs[0]));
   ZEROCC_TRY(needLastAxis(q));
   return one(q.inputs[0]);
+}
+
+Expected<ResultTypes> integerShape(const ShapeQuery &q) {
+  ZEROCC_ASSIGN(TensorType type, commonType(q));
+  if (isFloat(type.dtype) || type.dtype == DType::boolean)
+    return refuse("needs integer operands, got ", print(type));
+  return one(type);
 }
 
 Expected<ResultTypes> boolShape(const ShapeQuery &q) {

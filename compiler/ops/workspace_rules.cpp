@@ -9,4 +9,9 @@ int64_t layerNormWorkspace(const Node &node) {
   return 2 * node.input(0)->type.dims.back() * static_cast<int64_t>(sizeof(double));
 }
 
+/// One row of indices.
+int64_t topKWorkspace(const Node &node) {
+  return node.input(0)->type.dims.back() * static_cast<int64_t>(sizeof(int64_t));
+}
+
 } // namespace zerocc

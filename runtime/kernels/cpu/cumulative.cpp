@@ -1,0 +1,8 @@
+#include "runtime/kernels/cpu/prepare.h"
+
+namespace zerocc {
+
+extern const CpuKernel cumulativeKernels = {
+    [](KernelCall &call) -> Status { return refuse(call, "no kernel yet"); }};
+
+} // namespace zerocc
