@@ -21,13 +21,15 @@ Reads readsOf(OpKind op) {
   case OpKind::ReduceMax:
     return Reads::anyStrides;
   default:
-    // The elementwise ops stand together in the op table.
-    return op >= OpKind::Neg && op <= OpKind::Select ? Reads::anyStrides : Reads::contiguous;
+    // The elementwise ops stand together in the op table, in two groups.
+    return (op >= OpKind::Neg && op <= OpKind::Select) || (op >= OpKind::Round && op <= OpKind::ShiftRight)
+               ? Reads::anyStrides
+               : Reads::contiguous;
   }
 }
 
-// A leading dimension and a transpose flag describe the last two dims when one of them has unit stride and the other
-// steps over whole rows.
+// A leading dimension and a transpose flag describe the last two dims when one of them has unit stride and
+// the other steps over whole rows.
 bool isMatrix(const StridedView &view) {
   size_t rank = view.dims.size();
   if (rank < 2)

@@ -18,7 +18,7 @@ constexpr size_t kMaxTextBytes = size_t(64) << 20;
 constexpr int kMaxTextNesting = 64;
 
 /// How an element is stored in the typed fields of TensorProto.
-enum class TypedField { floats, doubles, int32s, int64s };
+enum class TypedField { floats, doubles, int32s, int64s, uint64s };
 
 TypedField typedFieldOf(DType dtype) {
   switch (dtype) {
@@ -28,6 +28,9 @@ TypedField typedFieldOf(DType dtype) {
     return TypedField::doubles;
   case DType::i64:
     return TypedField::int64s;
+  case DType::u32:
+  case DType::u64:
+    return TypedField::uint64s;
   default:
     return TypedField::int32s;
   }
@@ -43,6 +46,8 @@ int64_t typedElements(const onnx::TensorProto &tensor, TypedField field) {
     return tensor.int32_data_size();
   case TypedField::int64s:
     return tensor.int64_data_size();
+  case TypedField::uint64s:
+    return tensor.uint64_data_size();
   }
   return 0;
 }
@@ -77,7 +82,13 @@ std::string packTyped(const onnx::TensorProto &tensor, DType dtype) {
     return packLittleEndian<int32_t>(tensor.int32_data());
   case DType::f16:
   case DType::bf16:
+  case DType::i16:
+  case DType::u16:
     return packLittleEndian<uint16_t>(tensor.int32_data());
+  case DType::u32:
+    return packLittleEndian<uint32_t>(tensor.uint64_data());
+  case DType::u64:
+    return packLittleEndian<uint64_t>(tensor.uint64_data());
   case DType::i8:
   case DType::u8:
   case DType::boolean:
@@ -180,6 +191,14 @@ std::optional<DType> dtypeFromOnnx(int32_t dataType) {
     return DType::i8;
   case onnx::TensorProto::UINT8:
     return DType::u8;
+  case onnx::TensorProto::INT16:
+    return DType::i16;
+  case onnx::TensorProto::UINT16:
+    return DType::u16;
+  case onnx::TensorProto::UINT32:
+    return DType::u32;
+  case onnx::TensorProto::UINT64:
+    return DType::u64;
   case onnx::TensorProto::BOOL:
     return DType::boolean;
   default:

@@ -9,7 +9,7 @@ namespace zerocc {
 
 template <OpKind op> Values lowerUnary(NodeLowering &n) { return {n.unary(op, n.in(0))}; }
 
-#define ZEROCC_UNARY(name, kind)                                                                                       \
+#define ZEROCC_UNARY(name, kind)                                                                             \
   Values name(NodeLowering &n) { return lowerUnary<OpKind::kind>(n); }
 ZEROCC_UNARY(lowerNeg, Neg)
 ZEROCC_UNARY(lowerAbs, Abs)
@@ -41,7 +41,8 @@ Values lowerReciprocal(NodeLowering &n) {
 /// No integer is NaN.
 Values lowerIsNan(NodeLowering &n) { return {n.unary(OpKind::IsNan, n.in(0))}; }
 
-/// Opsets 1 to 6 spell broadcasting with attributes: `broadcast` = 1 aligns b's first axis with axis `axis` of a.
+/// Opsets 1 to 6 spell broadcasting with attributes: `broadcast` = 1 aligns b's first axis with axis `axis`
+/// of a.
 static Value *alignOldBroadcast(NodeLowering &n, Value *a, Value *b) {
   if (n.version >= 7 || !a || !b || !n.hasAttribute("axis") || a->type.rank() == b->type.rank())
     return b;
@@ -128,9 +129,11 @@ Values lowerClip(NodeLowering &n) {
   return {clip(n, x, low, high)};
 }
 
-// --- logic and comparison --------------------------------------------------------------------------------------------
+// --- logic and comparison
+// --------------------------------------------------------------------------------------------
 
-/// And / Or with a constant operand that decides, or says nothing, needs no node: exporters and-in masks of ones.
+/// And / Or with a constant operand that decides, or says nothing, needs no node: exporters and-in masks of
+/// ones.
 static Values lowerLogic(NodeLowering &n, OpKind op) {
   Value *operands[] = {n.in(0), n.in(1)};
   if (!n.broadcastTogether(operands))
@@ -152,8 +155,8 @@ Values lowerLessOrEqual(NodeLowering &n) { return {n.compare(n.in(0), n.in(1), "
 Values lowerGreater(NodeLowering &n) { return {n.compare(n.in(0), n.in(1), "gt")}; }
 Values lowerGreaterOrEqual(NodeLowering &n) { return {n.compare(n.in(0), n.in(1), "ge")}; }
 
-/// Where(IsNaN(p), 0, p) behind p = Softmax(x): exporters guard rows that are masked entirely. The guard is the softmax's
-/// own business, or its gradient would be NaN.
+/// Where(IsNaN(p), 0, p) behind p = Softmax(x): exporters guard rows that are masked entirely. The guard is
+/// the softmax's own business, or its gradient would be NaN.
 static Value *safeSoftmax(NodeLowering &n, Value *condition, Value *a, Value *b) {
   if (!condition || !a || !b || condition->isGlobal() || condition->definition->op != OpKind::IsNan ||
       condition->definition->input(0) != b || b->isGlobal())
@@ -189,7 +192,8 @@ Values lowerCastLike(NodeLowering &n) {
   return {like ? n.cast(n.in(0), like->type.dtype) : nullptr};
 }
 
-// --- activations -----------------------------------------------------------------------------------------------------
+// --- activations
+// -----------------------------------------------------------------------------------------------------
 
 Values lowerGelu(NodeLowering &n) {
   std::string approximate = n.stringAttribute("approximate", "none");
@@ -235,7 +239,8 @@ Values lowerCelu(NodeLowering &n) {
 Values lowerSelu(NodeLowering &n) {
   Value *x = n.in(0);
   double alpha = n.floatAttribute("alpha", 1.67326319217681884765625);
-  return {n.mul(whereNegative(n, x, expMinusOne(n, x, 1, alpha)), n.floatAttribute("gamma", 1.05070102214813232421875))};
+  return {n.mul(whereNegative(n, x, expMinusOne(n, x, 1, alpha)),
+                n.floatAttribute("gamma", 1.05070102214813232421875))};
 }
 
 // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|)

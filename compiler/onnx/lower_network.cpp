@@ -39,7 +39,8 @@ Values lowerGemm(NodeLowering &n) {
   return {n.add(product, beta == 1 ? c : n.mul(c, beta))};
 }
 
-// --- einsum ----------------------------------------------------------------------------------------------------------
+// --- einsum
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -66,7 +67,8 @@ std::optional<Equation> parseEquation(NodeLowering &n) {
   for (const Letters &letters : equation.operands)
     for (char c : letters) {
       if (!std::isalpha(static_cast<unsigned char>(c))) {
-        n.fail("equation \"" + text + "\": only letters are supported, no \"...\"", "write the dims out as letters");
+        n.fail("equation \"" + text + "\": only letters are supported, no \"...\"",
+               "write the dims out as letters");
         return std::nullopt;
       }
       if (std::count(letters.begin(), letters.end(), c) > 1) {
@@ -154,10 +156,11 @@ Values lowerEinsum(NodeLowering &n) {
       product *= value->type.dims[i];
     return product;
   };
-  Dims batchDims(x->type.dims.begin(), x->type.dims.begin() + batch.size()), left = batchDims, right = batchDims,
-                                                                             out = batchDims;
+  Dims batchDims(x->type.dims.begin(), x->type.dims.begin() + batch.size()),
+      left = batchDims, right = batchDims, out = batchDims;
   left.append({extent(x, batch.size(), rows.size()), extent(x, batch.size() + rows.size(), summed.size())});
-  right.append({extent(y, batch.size(), summed.size()), extent(y, batch.size() + summed.size(), columns.size())});
+  right.append(
+      {extent(y, batch.size(), summed.size()), extent(y, batch.size() + summed.size(), columns.size())});
   out.append(x->type.dims.begin() + batch.size(), x->type.dims.begin() + batch.size() + rows.size());
   out.append(y->type.dims.begin() + batch.size() + summed.size(), y->type.dims.end());
   x = n.reshape(x, left);
@@ -165,7 +168,8 @@ Values lowerEinsum(NodeLowering &n) {
   return {reorder(n, n.reshape(n.matmul(x, y), out), batch + rows + columns, result)};
 }
 
-// --- softmax ---------------------------------------------------------------------------------------------------------
+// --- softmax
+// ---------------------------------------------------------------------------------------------------------
 
 /// Opset 13 works along one axis; before, the dims from `axis` on count as one.
 static Values lowerSoftmaxLike(NodeLowering &n, OpKind op) {
@@ -188,14 +192,15 @@ static Values lowerSoftmaxLike(NodeLowering &n, OpKind op) {
 Values lowerSoftmax(NodeLowering &n) { return lowerSoftmaxLike(n, OpKind::Softmax); }
 Values lowerLogSoftmax(NodeLowering &n) { return lowerSoftmaxLike(n, OpKind::LogSoftmax); }
 
-// --- normalization ---------------------------------------------------------------------------------------------------
+// --- normalization
+// ---------------------------------------------------------------------------------------------------
 
 namespace {
 
 /// A tensor normalized over its dims from `axis` on: those as one last dim.
 struct Normalized {
-  Value *x = nullptr;     // outer dims, inner
-  Dims dims, statistics;  // of the operand; of mean and deviation, which keep dims of 1
+  Value *x = nullptr;    // outer dims, inner
+  Dims dims, statistics; // of the operand; of mean and deviation, which keep dims of 1
   int64_t inner = 1;
   Dims innerDims;
 };
@@ -291,7 +296,8 @@ Values lowerBatchNormalization(NodeLowering &n) {
   return {n.add(n.mul(y, scale), bias)};
 }
 
-/// Inference-mode dropout is the identity. Active dropout needs random numbers, which this version does not make.
+/// Inference-mode dropout is the identity. Active dropout needs random numbers, which this version does not
+/// make.
 Values lowerDropout(NodeLowering &n) {
   Value *x = n.in(0);
   if (!x)
@@ -313,14 +319,16 @@ Values lowerDropout(NodeLowering &n) {
   return results;
 }
 
-// --- losses ----------------------------------------------------------------------------------------------------------
+// --- losses
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
 /// Scores or log-probabilities [N, C, d…] as rows [R, C].
 Value *classRows(NodeLowering &n, Value *x) {
   Value *last = n.moveLast(x, 1);
-  return last ? n.reshape(last, {x->type.elements() / std::max<int64_t>(x->type.dims[1], 1), x->type.dims[1]}) : nullptr;
+  return last ? n.reshape(last, {x->type.elements() / std::max<int64_t>(x->type.dims[1], 1), x->type.dims[1]})
+              : nullptr;
 }
 
 /// The loss of logits (rows) and the labels in operand 1.
@@ -329,7 +337,8 @@ Values crossEntropy(NodeLowering &n, Value *logits, DType resultType) {
   if (!logits || !labels)
     return {nullptr};
   if (n.has(2))
-    return {n.fail("class weights are not supported", "leave the loss out of the model and use --loss cross-entropy")};
+    return {n.fail("class weights are not supported",
+                   "leave the loss out of the model and use --loss cross-entropy")};
   std::string reduction = n.stringAttribute("reduction", "mean");
   if (reduction != "mean" && reduction != "sum")
     return {n.fail("reduction \"" + reduction + "\" is not supported; \"mean\" and \"sum\" are")};

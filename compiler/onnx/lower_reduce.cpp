@@ -1,7 +1,9 @@
-// Lowerings of reductions. Axes are an attribute in old opsets and an operand in new ones (13 for ReduceSum, 18 for the
-// others); core reductions remove their axes, so keepdims is a reshape.
+// Lowerings of reductions. Axes are an attribute in old opsets and an operand in new ones (13 for ReduceSum,
+// 18 for the others); core reductions remove their axes, so keepdims is a reshape.
 
 #include "compiler/onnx/lowerings.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <numeric>
 
@@ -108,19 +110,35 @@ Values lowerReduceLogSumExp(NodeLowering &n) {
   return {n.reshape(n.add(greatest, n.unary(OpKind::Log, sum)), r->resultDims)};
 }
 
-/// Products occur in the computation of shapes; as a part of the model they have no core op.
+/// The last of the cumulated products along the reduced axes as one; integers that are known are multiplied
+/// here.
 Values lowerReduceProd(NodeLowering &n) {
   std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
   if (!r)
     return {nullptr};
-  const HostTensor *x = n.host(r->x);
-  if (!x || isFloat(x->type.dtype) || r->count != x->type.elements())
-    return {n.fail("ReduceProd is supported only on whole integer tensors that are known when compiling")};
-  int64_t product = 1;
-  for (int64_t value : x->integers)
-    if (__builtin_mul_overflow(product, value, &product))
-      return {n.fail("the product overflows")};
-  return {n.constant(HostTensor::integer({x->type.dtype, r->resultDims}, {product}))};
+  if (r->count == 0)
+    return {n.filled({r->x->type.dtype, r->resultDims}, 1)};
+  const HostTensor *x =
+      isFloat(r->x->type.dtype) || r->count != r->x->type.elements() ? nullptr : n.host(r->x);
+  if (x) {
+    int64_t product = 1;
+    for (int64_t value : x->integers)
+      if (__builtin_mul_overflow(product, value, &product))
+        return {n.fail("the product overflows")};
+    return {n.constant(HostTensor::integer({x->type.dtype, r->resultDims}, {product}))};
+  }
+  std::vector<int64_t> permutation;
+  Dims rows;
+  for (int64_t axis = 0; axis < r->x->type.rank(); ++axis)
+    if (!llvm::is_contained(r->axes, axis)) {
+      permutation.push_back(axis);
+      rows.push_back(r->x->type.dims[axis]);
+    }
+  permutation.insert(permutation.end(), r->axes.begin(), r->axes.end());
+  rows.push_back(r->count);
+  Value *products = n.emit(OpKind::CumProd, {n.reshape(n.transpose(r->x, permutation), rows)});
+  return {n.reshape(n.sliceAxis(products, static_cast<int64_t>(rows.size()) - 1, r->count - 1, 1),
+                    r->resultDims)};
 }
 
 } // namespace zerocc

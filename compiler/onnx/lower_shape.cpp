@@ -54,7 +54,8 @@ Values lowerReshape(NodeLowering &n) {
   }
   if (open >= 0) {
     if (known == 0 || x->type.elements() % known != 0)
-      return {n.fail("cannot reshape " + print(x->type) + " into rows of " + std::to_string(known) + " elements")};
+      return {n.fail("cannot reshape " + print(x->type) + " into rows of " + std::to_string(known) +
+                     " elements")};
     (*shape)[open] = x->type.elements() / known;
   }
   return {n.reshape(x, *shape)};
@@ -70,7 +71,8 @@ Values lowerTranspose(NodeLowering &n) {
     std::iota(permutation.rbegin(), permutation.rend(), 0);
   }
   if (permutation.size() != x->type.dims.size())
-    return {n.fail("a permutation of " + std::to_string(permutation.size()) + " axes does not fit " + print(x->type))};
+    return {n.fail("a permutation of " + std::to_string(permutation.size()) + " axes does not fit " +
+                   print(x->type))};
   return {n.transpose(x, permutation)};
 }
 
@@ -85,7 +87,8 @@ Values lowerSqueeze(NodeLowering &n) {
   for (int64_t i = 0; i < x->type.rank(); ++i) {
     bool listed = axes && llvm::is_contained(*axes, i);
     if (listed && x->type.dims[i] != 1)
-      return {n.fail("axis " + std::to_string(i) + " of " + print(x->type) + " is not 1 and cannot be squeezed")};
+      return {
+          n.fail("axis " + std::to_string(i) + " of " + print(x->type) + " is not 1 and cannot be squeezed")};
     if (axes ? !listed : x->type.dims[i] != 1)
       dims.push_back(x->type.dims[i]);
   }
@@ -133,7 +136,8 @@ Values lowerExpand(NodeLowering &n) {
     return {nullptr};
   std::optional<Dims> dims = broadcastShape(x->type.dims, *shape);
   if (!dims || llvm::any_of(*shape, [](int64_t dim) { return dim < 0; }))
-    return {n.fail("cannot expand " + print(x->type) + " to " + print(TensorType{x->type.dtype, {shape->begin(), shape->end()}}))};
+    return {n.fail("cannot expand " + print(x->type) + " to " +
+                   print(TensorType{x->type.dtype, {shape->begin(), shape->end()}}))};
   return {n.broadcast(x, *dims)};
 }
 
@@ -185,8 +189,8 @@ Values lowerSplit(NodeLowering &n) {
   if (!sizes) {
     // Equal parts; from opset 18 on the last one may be smaller.
     if (n.hasAttribute("num_outputs") && n.intAttribute("num_outputs", count) != count)
-      return {n.fail("num_outputs is " + std::to_string(n.intAttribute("num_outputs", count)) + ", the node has " +
-                     std::to_string(count))};
+      return {n.fail("num_outputs is " + std::to_string(n.intAttribute("num_outputs", count)) +
+                     ", the node has " + std::to_string(count))};
     int64_t part = (dim + count - 1) / count;
     if (n.version < 18 && dim % count != 0)
       return {n.fail("axis " + std::to_string(*axis) + " of " + print(x->type) + " cannot be split into " +
@@ -197,7 +201,8 @@ Values lowerSplit(NodeLowering &n) {
   if (static_cast<int64_t>(sizes->size()) != count ||
       std::accumulate(sizes->begin(), sizes->end(), int64_t(0)) != dim ||
       llvm::any_of(*sizes, [](int64_t size) { return size < 0; }))
-    return {n.fail("the sizes of the parts do not add up to axis " + std::to_string(*axis) + " of " + print(x->type))};
+    return {n.fail("the sizes of the parts do not add up to axis " + std::to_string(*axis) + " of " +
+                   print(x->type))};
   Values parts;
   int64_t start = 0;
   for (int64_t size : *sizes) {
@@ -207,8 +212,8 @@ Values lowerSplit(NodeLowering &n) {
   return parts;
 }
 
-/// Starts and ends count from the end when negative and are clamped to the axis, as NumPy does; INT64_MAX and INT64_MIN
-/// mean "to the end".
+/// Starts and ends count from the end when negative and are clamped to the axis, as NumPy does; INT64_MAX and
+/// INT64_MIN mean "to the end".
 Values lowerSlice(NodeLowering &n) {
   Value *x = n.in(0);
   std::optional<std::vector<int64_t>> starts = n.intsOperandOrAttribute("starts", 1, 10),
@@ -243,7 +248,8 @@ Values lowerSlice(NodeLowering &n) {
     };
     // Going backwards, the first element is at most dim - 1 and the end may lie before element 0.
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? dim : dim - 1;
-    int64_t start = clamp((*starts)[i], step > 0 ? 0 : (dim > 0 ? 0 : -1), high), end = clamp((*ends)[i], low, high);
+    int64_t start = clamp((*starts)[i], step > 0 ? 0 : (dim > 0 ? 0 : -1), high),
+            end = clamp((*ends)[i], low, high);
     int64_t span = step > 0 ? end - start : start - end;
     // |INT64_MIN| does not exist; any step beyond dim gives one element.
     int64_t stride = step > 0 ? std::min(step, dim + 1) : std::min(step < -dim ? dim + 1 : -step, dim + 1);
@@ -254,6 +260,28 @@ Values lowerSlice(NodeLowering &n) {
   return {n.slice(x, from, sizes, strides)};
 }
 
+/// Padding with elements of x: each place along `axis` reads a known one.
+static Value *padFromInside(NodeLowering &n, Value *x, int64_t axis, int64_t low, int64_t high,
+                            const std::string &mode) {
+  if (!x || (low == 0 && high == 0))
+    return x;
+  const int64_t size = x->type.dims[axis];
+  if (size == 0)
+    return n.fail("an empty axis cannot be padded by mode \"" + mode + "\"");
+  std::vector<int64_t> places;
+  for (int64_t at = -low; at < size + high; ++at) {
+    int64_t place = std::clamp<int64_t>(at, 0, size - 1);
+    if (mode == "wrap") {
+      place = (at % size + size) % size;
+    } else if (mode == "reflect") { // back and forth without repeating the ends
+      const int64_t period = std::max<int64_t>(1, 2 * (size - 1)), phase = (at % period + period) % period;
+      place = phase < size ? phase : period - phase;
+    }
+    places.push_back(place);
+  }
+  return n.gather(x, n.ints(places), axis);
+}
+
 Values lowerPad(NodeLowering &n) {
   Value *x = n.in(0);
   std::optional<std::vector<int64_t>> pads =
@@ -261,8 +289,8 @@ Values lowerPad(NodeLowering &n) {
   if (!x || n.failed())
     return {nullptr};
   std::string mode = n.stringAttribute("mode", "constant");
-  if (mode != "constant")
-    return {n.fail("mode \"" + mode + "\" is not supported", "pad with a constant before the model, or slice and concat")};
+  if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
+    return {n.fail("mode is \"" + mode + "\"", "constant, reflect, edge and wrap are known")};
   double value = n.floatAttribute("value", 0);
   if (n.version >= 11 && n.has(2)) {
     std::optional<double> constant = n.constantNumber(n.in(2));
@@ -281,7 +309,7 @@ Values lowerPad(NodeLowering &n) {
   if (!pads || pads->size() != 2 * axes.size())
     return {n.fail("the pads do not fit " + print(x->type))};
   std::vector<int64_t> low(x->type.dims.size(), 0), high = low, starts = low,
-                       sizes(x->type.dims.begin(), x->type.dims.end());
+                                                    sizes(x->type.dims.begin(), x->type.dims.end());
   for (size_t i = 0; i < axes.size(); ++i) {
     std::optional<int64_t> axis = n.normalAxis(axes[i], x->type.rank());
     if (!axis)
@@ -295,9 +323,14 @@ Values lowerPad(NodeLowering &n) {
       return {n.fail("the pads cut off more than " + print(x->type) + " has")};
   }
   x = n.slice(x, starts, sizes); // negative pads cut
-  if (llvm::all_of(low, [](int64_t pad) { return pad == 0; }) && llvm::all_of(high, [](int64_t pad) { return pad == 0; }))
+  if (llvm::all_of(low, [](int64_t pad) { return pad == 0; }) &&
+      llvm::all_of(high, [](int64_t pad) { return pad == 0; }))
     return {x};
-  return {n.emit(OpKind::Pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
+  if (mode == "constant")
+    return {n.emit(OpKind::Pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
+  for (size_t axis = 0; axis < low.size(); ++axis)
+    x = padFromInside(n, x, static_cast<int64_t>(axis), low[axis], high[axis], mode);
+  return {x};
 }
 
 Values lowerGather(NodeLowering &n) {
@@ -319,35 +352,46 @@ Values lowerGather(NodeLowering &n) {
   return {n.gather(data, indices, *axis)};
 }
 
-/// The last dim of `indices` holds positions along the first dims of `data`: they become one position along those dims
-/// joined.
+/// The last dim of `indices` holds positions along the first dims of `data`: they become one position along
+/// those dims joined.
 Values lowerGatherNd(NodeLowering &n) {
   Value *data = n.in(0), *indices = n.in(1);
   if (!data || !indices)
     return {nullptr};
-  if (n.intAttribute("batch_dims", 0) != 0)
-    return {n.fail("batch_dims other than 0 are not supported")};
-  if (indices->type.dims.empty() || indices->type.dims.back() > data->type.rank() || indices->type.dims.back() < 1)
+  const int64_t batch = n.intAttribute("batch_dims", 0);
+  if (batch < 0 || indices->type.rank() <= batch || indices->type.dims.back() < 1 ||
+      indices->type.dims.back() + batch > data->type.rank())
     return {n.fail("indices " + print(indices->type) + " do not fit " + print(data->type))};
-  int64_t depth = indices->type.dims.back(), last = indices->type.rank() - 1;
+  int64_t depth = indices->type.dims.back() + batch, last = indices->type.rank() - 1;
   Dims lead(indices->type.dims.begin(), indices->type.dims.end() - 1);
   Value *position = nullptr;
   Dims joined{1};
-  for (int64_t i = 0; i < depth; ++i) {
+  for (int64_t i = 0; i < batch; ++i) { // the batch dims are read at their own position
+    if (data->type.dims[i] != indices->type.dims[i])
+      return {n.fail("the batch dims of " + print(data->type) + " and " + print(indices->type) + " differ")};
+    joined[0] *= data->type.dims[i];
+    Dims own(lead.size(), 1);
+    own[i] = data->type.dims[i];
+    Value *component = n.reshape(n.iota(indices->type.dtype, own[i]), own);
+    position = position ? n.add(n.mul(position, static_cast<double>(own[i])), component) : component;
+  }
+  for (int64_t i = batch; i < depth; ++i) {
     int64_t dim = data->type.dims[i];
     joined[0] *= dim;
-    Value *component = n.reshape(n.sliceAxis(indices, last, i, 1), lead);
+    Value *component = n.reshape(n.sliceAxis(indices, last, i - batch, 1), lead);
     Value *fromEnd = n.binary(OpKind::Add, component, static_cast<double>(dim));
     Value *isNegative = component ? n.compare(component, n.scalar(component->type.dtype, 0), "lt") : nullptr;
     component = n.select(isNegative, fromEnd, component);
     position = position ? n.add(n.mul(position, static_cast<double>(dim)), component) : component;
   }
   joined.append(data->type.dims.begin() + depth, data->type.dims.end());
+  if (position)
+    position = n.broadcast(position, lead);
   return {n.gather(n.reshape(data, joined), position, 0)};
 }
 
-/// Position p of the result reads data at indices[p] along the axis, and at p along all others: a GatherND whose other
-/// positions are iotas, joined as above.
+/// Position p of the result reads data at indices[p] along the axis, and at p along all others: a GatherND
+/// whose other positions are iotas, joined as above.
 Values lowerGatherElements(NodeLowering &n) {
   Value *data = n.in(0), *indices = n.in(1);
   if (!data || !indices)
@@ -374,30 +418,6 @@ Values lowerGatherElements(NodeLowering &n) {
   return {n.gather(n.reshape(data, {data->type.elements()}), position, 0)};
 }
 
-/// Writes of whole, contiguous row ranges along the first axis become slices and a concat; any other is refused.
-Values lowerScatterNd(NodeLowering &n) {
-  Value *data = n.in(0), *indices = n.in(1), *updates = n.in(2);
-  if (!data || !indices || !updates)
-    return {nullptr};
-  if (n.stringAttribute("reduction", "none") != "none")
-    return {n.fail("reductions are not supported")};
-  const HostTensor *host = n.host(indices);
-  bool rowWrites = host && indices->type.rank() == 2 && indices->type.dims[1] == 1;
-  if (!rowWrites)
-    return {n.fail("ScatterND is supported only where its indices are known when compiling and name whole rows",
-                   "export with dynamo=True and a newer PyTorch, or write the update with torch.where or torch.cat")};
-  int64_t count = indices->type.dims[0], rows = data->type.dims.empty() ? 0 : data->type.dims[0];
-  int64_t first = count ? host->integers[0] : 0;
-  first += first < 0 ? rows : 0;
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t row = host->integers[i] + (host->integers[i] < 0 ? rows : 0);
-    if (row != first + i || row < 0 || row >= rows)
-      return {n.fail("ScatterND to rows that do not follow each other is not supported")};
-  }
-  Values parts{n.sliceAxis(data, 0, 0, first), updates, n.sliceAxis(data, 0, first + count, rows - first - count)};
-  return {n.concat(parts, 0)};
-}
-
 Values lowerConstantOfShape(NodeLowering &n) {
   std::optional<std::vector<int64_t>> shape = n.constantInts(0, "the shape");
   if (!shape)
@@ -419,7 +439,8 @@ Values lowerConstantOfShape(NodeLowering &n) {
 /// start + delta iota
 Values lowerRange(NodeLowering &n) {
   Value *start = n.in(0), *limit = n.in(1), *delta = n.in(2);
-  std::optional<double> from = n.constantNumber(start), to = n.constantNumber(limit), step = n.constantNumber(delta);
+  std::optional<double> from = n.constantNumber(start), to = n.constantNumber(limit),
+                        step = n.constantNumber(delta);
   if (n.failed())
     return {nullptr};
   if (!from || !to || !step)
@@ -451,32 +472,6 @@ Values lowerTrilu(NodeLowering &n) {
   const char *kind = n.intAttribute("upper", 1) ? "ge" : "le";
   Value *kept = n.compare(column, *k == 0 ? row : n.add(row, static_cast<double>(*k)), kind);
   return {n.select(kept, x, n.scalar(x->type.dtype, 0))};
-}
-
-/// Sum over the positions up to (before, when exclusive; from, when reverse) each position, by a mask.
-Values lowerCumSum(NodeLowering &n) {
-  Value *x = n.in(0);
-  std::optional<int64_t> axis = n.constantInt(1, "the axis");
-  if (!x || !axis || !(axis = n.normalAxis(*axis, x->type.rank())))
-    return {nullptr};
-  int64_t length = x->type.dims[*axis];
-  bool exclusive = n.intAttribute("exclusive", 0), reverse = n.intAttribute("reverse", 0);
-  // last: [..., from] -> [..., to, from], masked, summed over from.
-  Value *last = n.moveLast(x, *axis);
-  if (!last)
-    return {nullptr};
-  Dims dims = last->type.dims, withRows = dims;
-  withRows.insert(withRows.end() - 1, length);
-  dims.insert(dims.end() - 1, 1);
-  Value *from = n.reshape(n.iota(DType::i64, length), {1, length});
-  Value *to = n.reshape(n.iota(DType::i64, length), {length, 1});
-  Value *taken = reverse ? n.compare(from, to, exclusive ? "gt" : "ge") : n.compare(from, to, exclusive ? "lt" : "le");
-  Value *spread = n.broadcast(n.reshape(last, dims), withRows);
-  Value *kept = n.select(taken, spread, n.scalar(x->type.dtype, 0));
-  Value *sums = n.reduceSum(kept, {static_cast<int64_t>(withRows.size()) - 1});
-  if (!sums)
-    return {nullptr};
-  return {moveBack(n, sums, *axis)};
 }
 
 Value *moveBack(NodeLowering &n, Value *x, int64_t axis) {

@@ -77,11 +77,9 @@ Values lowerPad(NodeLowering &n);
 Values lowerGather(NodeLowering &n);
 Values lowerGatherNd(NodeLowering &n);
 Values lowerGatherElements(NodeLowering &n);
-Values lowerScatterNd(NodeLowering &n);
 Values lowerConstantOfShape(NodeLowering &n);
 Values lowerRange(NodeLowering &n);
 Values lowerTrilu(NodeLowering &n);
-Values lowerCumSum(NodeLowering &n);
 Values lowerOneHot(NodeLowering &n);
 
 // lower_reduce.cpp
@@ -108,6 +106,65 @@ Values lowerBatchNormalization(NodeLowering &n);
 Values lowerDropout(NodeLowering &n);
 Values lowerSoftmaxCrossEntropyLoss(NodeLowering &n);
 Values lowerNegativeLogLikelihoodLoss(NodeLowering &n);
+
+// lower_functions.cpp
+Values lowerRound(NodeLowering &n);
+Values lowerTan(NodeLowering &n);
+Values lowerAsin(NodeLowering &n);
+Values lowerAcos(NodeLowering &n);
+Values lowerAtan(NodeLowering &n);
+Values lowerSinh(NodeLowering &n);
+Values lowerCosh(NodeLowering &n);
+Values lowerAsinh(NodeLowering &n);
+Values lowerAcosh(NodeLowering &n);
+Values lowerAtanh(NodeLowering &n);
+Values lowerBitwiseAnd(NodeLowering &n);
+Values lowerBitwiseOr(NodeLowering &n);
+Values lowerBitwiseXor(NodeLowering &n);
+Values lowerBitwiseNot(NodeLowering &n);
+Values lowerBitShift(NodeLowering &n);
+Values lowerIsInf(NodeLowering &n);
+Values lowerShrink(NodeLowering &n);
+Values lowerThresholdedRelu(NodeLowering &n);
+Values lowerEyeLike(NodeLowering &n);
+Values lowerDepthToSpace(NodeLowering &n);
+Values lowerSpaceToDepth(NodeLowering &n);
+Values lowerCenterCropPad(NodeLowering &n);
+Values lowerDet(NodeLowering &n);
+Values lowerHannWindow(NodeLowering &n);
+Values lowerHammingWindow(NodeLowering &n);
+Values lowerBlackmanWindow(NodeLowering &n);
+
+// lower_index.cpp
+Values lowerArgMax(NodeLowering &n);
+Values lowerArgMin(NodeLowering &n);
+Values lowerCumProd(NodeLowering &n);
+Values lowerTopK(NodeLowering &n);
+Values lowerHardmax(NodeLowering &n);
+Values lowerScatterElements(NodeLowering &n);
+Values lowerReverseSequence(NodeLowering &n);
+Values lowerNonZero(NodeLowering &n);
+Values lowerCompress(NodeLowering &n);
+Values lowerCumSum(NodeLowering &n);
+Values lowerScatterNd(NodeLowering &n);
+
+// lower_convolution.cpp
+Values lowerConv(NodeLowering &n);
+Values lowerConvTranspose(NodeLowering &n);
+Values lowerMaxPool(NodeLowering &n);
+Values lowerAveragePool(NodeLowering &n);
+Values lowerLpPool(NodeLowering &n);
+Values lowerGlobalAveragePool(NodeLowering &n);
+Values lowerGlobalMaxPool(NodeLowering &n);
+Values lowerGlobalLpPool(NodeLowering &n);
+Values lowerMaxUnpool(NodeLowering &n);
+
+// lower_normalization.cpp
+Values lowerInstanceNormalization(NodeLowering &n);
+Values lowerGroupNormalization(NodeLowering &n);
+Values lowerLrn(NodeLowering &n);
+Values lowerLpNormalization(NodeLowering &n);
+Values lowerMeanVarianceNormalization(NodeLowering &n);
 
 // Shared by several files.
 /// [rows, columns]: the dims before `axis`, and the others.

@@ -1,12 +1,17 @@
+// Gradient rules of randomness and of sums over ranks: both are linear and their own transposes.
+
 #include "compiler/ops/op_table.h"
 
 namespace zerocc {
 
+// y = dropout(x, random)  dx = dropout(dy, random): the same mask, made again
 Gradients dropoutGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
-  return secondOrder(g, y, dys);
+  return {g.make(OpKind::Dropout, {dys[0], y.input(1)}, y.attributes)->result(), kNoGradient};
 }
-Gradients rankSumGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
-  return secondOrder(g, y, dys);
+
+// y = Σ_ranks x           dx = Σ_ranks dy
+Gradients rankSumGradient(GradientBuilder &g, const Node &, llvm::ArrayRef<Value *> dys) {
+  return {g.make(OpKind::RankSum, {dys[0]})->result()};
 }
 
 } // namespace zerocc

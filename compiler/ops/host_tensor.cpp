@@ -102,6 +102,12 @@ int64_t wrapToDType(int64_t v, DType dtype) {
     return static_cast<int8_t>(v);
   case DType::u8:
     return static_cast<uint8_t>(v);
+  case DType::i16:
+    return static_cast<int16_t>(v);
+  case DType::u16:
+    return static_cast<uint16_t>(v);
+  case DType::u32:
+    return static_cast<uint32_t>(v);
   case DType::boolean:
     return v != 0;
   default:
@@ -165,6 +171,18 @@ HostTensor HostTensor::fromBytes(TensorType type, llvm::StringRef bytes) {
   case DType::u8:
     unpack<uint8_t, int64_t>(bytes, out.integers, convertTo<int64_t, uint8_t>);
     break;
+  case DType::i16:
+    unpack<int16_t, int64_t>(bytes, out.integers, convertTo<int64_t, int16_t>);
+    break;
+  case DType::u16:
+    unpack<uint16_t, int64_t>(bytes, out.integers, convertTo<int64_t, uint16_t>);
+    break;
+  case DType::u32:
+    unpack<uint32_t, int64_t>(bytes, out.integers, convertTo<int64_t, uint32_t>);
+    break;
+  case DType::u64:
+    unpack<uint64_t, int64_t>(bytes, out.integers, convertTo<int64_t, uint64_t>);
+    break;
   case DType::boolean:
     unpack<uint8_t, int64_t>(bytes, out.integers, [](uint8_t v) { return int64_t(v != 0); });
     break;
@@ -192,6 +210,16 @@ std::string HostTensor::toBytes() const {
     break;
   case DType::i32:
     pack<int32_t, int64_t>(integers, bytes, convertTo<int32_t, int64_t>);
+    break;
+  case DType::i16:
+  case DType::u16:
+    pack<uint16_t, int64_t>(integers, bytes, convertTo<uint16_t, int64_t>);
+    break;
+  case DType::u32:
+    pack<uint32_t, int64_t>(integers, bytes, convertTo<uint32_t, int64_t>);
+    break;
+  case DType::u64:
+    pack<uint64_t, int64_t>(integers, bytes, convertTo<uint64_t, int64_t>);
     break;
   case DType::i8:
   case DType::u8:

@@ -115,8 +115,11 @@ int64_t realToInteger(double v, DType dtype) {
   if (std::isnan(v))
     return 0;
   int bits = static_cast<int>(byteSize(dtype)) * 8;
-  if (dtype == DType::u8)
-    return static_cast<int64_t>(std::clamp(std::trunc(v), 0.0, 255.0));
+  if (isUnsigned(dtype)) {
+    const double above = std::ldexp(1.0, bits); // the first value above the range
+    return static_cast<int64_t>(v >= above ? ~uint64_t(0) >> (64 - bits)
+                                           : static_cast<uint64_t>(std::max(v, 0.0)));
+  }
   double limit = std::ldexp(1.0, bits - 1); // the first value above the range
   if (v >= limit)
     return static_cast<int64_t>((uint64_t(1) << (bits - 1)) - 1);
@@ -273,6 +276,26 @@ Expected<HostTensor> evaluateRealUnary(const Call &call) {
     return map([](double x) { return std::floor(x); });
   case OpKind::Gelu: // x Φ(x), or its tanh form 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
     return map([tanhForm = isTanhGelu(call.node)](double x) { return gelu(x, tanhForm); });
+  case OpKind::Round: // the nearest integer, ties to even
+    return map([](double x) { return std::nearbyint(x); });
+  case OpKind::Tan: // tan x
+    return map([](double x) { return std::tan(x); });
+  case OpKind::Asin: // arcsin x
+    return map([](double x) { return std::asin(x); });
+  case OpKind::Acos: // arccos x
+    return map([](double x) { return std::acos(x); });
+  case OpKind::Atan: // arctan x
+    return map([](double x) { return std::atan(x); });
+  case OpKind::Sinh: // sinh x
+    return map([](double x) { return std::sinh(x); });
+  case OpKind::Cosh: // cosh x
+    return map([](double x) { return std::cosh(x); });
+  case OpKind::Asinh: // arsinh x
+    return map([](double x) { return std::asinh(x); });
+  case OpKind::Acosh: // arcosh x
+    return map([](double x) { return std::acosh(x); });
+  case OpKind::Atanh: // artanh x
+    return map([](double x) { return std::atanh(x); });
   case OpKind::IsNan: // x ≠ x
     return mapUnary<double, int64_t>(call, [](double x) { return std::isnan(x); });
   default:
@@ -348,8 +371,34 @@ int64_t integerPower(int64_t a, int64_t b) {
 
 bool anyZero(llvm::ArrayRef<int64_t> values) { return llvm::is_contained(values, 0); }
 
+/// The ops to which the sign of the highest bit matters, on lanes that hold u64.
+std::optional<HostTensor> evaluateUnsigned64(const Call &call) {
+  using U = uint64_t;
+  auto map = [&](auto f) {
+    return mapBinary<int64_t, int64_t>(call, [f](int64_t a, int64_t b) {
+      return static_cast<int64_t>(f(static_cast<U>(a), static_cast<U>(b)));
+    });
+  };
+  switch (call.node.op) {
+  case OpKind::Div:
+    return map([](U a, U b) { return a / b; });
+  case OpKind::Mod:
+    return map([](U a, U b) { return a % b; });
+  case OpKind::Max:
+    return map([](U a, U b) { return std::max(a, b); });
+  case OpKind::Min:
+    return map([](U a, U b) { return std::min(a, b); });
+  default:
+    return std::nullopt;
+  }
+}
+
 Expected<HostTensor> evaluateIntegerBinary(const Call &call) {
   auto map = [&](auto f) { return mapBinary<int64_t, int64_t>(call, f); };
+  const bool divides = call.node.op == OpKind::Div || call.node.op == OpKind::Mod;
+  if (call.in(0).type.dtype == DType::u64 && !(divides && anyZero(call.in(1).integers)))
+    if (std::optional<HostTensor> result = evaluateUnsigned64(call))
+      return std::move(*result);
   switch (call.node.op) {
   case OpKind::Add: // a + b
   case OpKind::Accumulate:
@@ -386,6 +435,23 @@ Expected<HostTensor> evaluateIntegerBinary(const Call &call) {
     return map([](int64_t a, int64_t b) { return int64_t(a && b); });
   case OpKind::Or: // a ∨ b
     return map([](int64_t a, int64_t b) { return int64_t(a || b); });
+  case OpKind::BitAnd: // bit by bit
+    return map([](int64_t a, int64_t b) { return a & b; });
+  case OpKind::BitOr:
+    return map([](int64_t a, int64_t b) { return a | b; });
+  case OpKind::BitXor:
+    return map([](int64_t a, int64_t b) { return a ^ b; });
+  case OpKind::ShiftLeft: // a 2^b, the bits that fall out lost; 0 when b is not within the bits of the dtype
+    return map([bits = byteSize(call.in(0).type.dtype) * 8](int64_t a, int64_t b) {
+      return b < 0 || b >= bits ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b);
+    });
+  case OpKind::ShiftRight: // ⌊a / 2^b⌋; beyond the bits of the dtype what is left of the sign
+    return map([dtype = call.in(0).type.dtype](int64_t a, int64_t b) {
+      const bool beyond = b < 0 || b >= byteSize(dtype) * 8;
+      if (dtype == DType::u64)
+        return beyond ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) >> b);
+      return beyond ? (a < 0 ? int64_t(-1) : int64_t(0)) : a >> b;
+    });
   default:
     return Error("no meaning for integer operands");
   }
@@ -394,6 +460,11 @@ Expected<HostTensor> evaluateIntegerBinary(const Call &call) {
 // compare           a = b, a ≠ b, a < b, …; with NaN only ≠ is true
 Expected<HostTensor> evaluateCompare(const Call &call) {
   std::string kind = call.attributes().getString("kind");
+  if (call.in(0).type.dtype == DType::u64 && kind != "eq" && kind != "ne")
+    return mapBinary<int64_t, int64_t>(call, [kind](int64_t x, int64_t y) {
+      const auto a = static_cast<uint64_t>(x), b = static_cast<uint64_t>(y);
+      return int64_t(kind == "lt" ? a < b : kind == "le" ? a <= b : kind == "gt" ? a > b : a >= b);
+    });
   return withLane(call.in(0).type.dtype, [&](auto lane) -> Expected<HostTensor> {
     using T = decltype(lane);
     auto map = [&](auto f) { return mapBinary<T, int64_t>(call, f); };
@@ -749,6 +820,16 @@ Expected<HostTensor> evaluateSingle(const Call &call) {
   case OpKind::Relu:
   case OpKind::Floor:
   case OpKind::Gelu:
+  case OpKind::Round:
+  case OpKind::Tan:
+  case OpKind::Asin:
+  case OpKind::Acos:
+  case OpKind::Atan:
+  case OpKind::Sinh:
+  case OpKind::Cosh:
+  case OpKind::Asinh:
+  case OpKind::Acosh:
+  case OpKind::Atanh:
   case OpKind::Not:
   case OpKind::IsNan:
     return real ? evaluateRealUnary(call) : evaluateIntegerUnary(call);
@@ -763,6 +844,11 @@ Expected<HostTensor> evaluateSingle(const Call &call) {
   case OpKind::Min:
   case OpKind::And:
   case OpKind::Or:
+  case OpKind::BitAnd:
+  case OpKind::BitOr:
+  case OpKind::BitXor:
+  case OpKind::ShiftLeft:
+  case OpKind::ShiftRight:
   case OpKind::GeluGrad:
     return real ? evaluateRealBinary(call) : evaluateIntegerBinary(call);
   case OpKind::Compare:

@@ -6,7 +6,8 @@
 
 namespace zerocc {
 
-/// A tensor on the host: floats in double, integers and booleans in exact 64-bit lanes. Row-major.
+/// A tensor on the host: floats in double, integers and booleans in exact 64-bit lanes
+/// (u64: the same bits). Row-major.
 struct HostTensor {
   TensorType type;
   std::vector<double> reals;     // isFloat(type.dtype)
@@ -18,7 +19,11 @@ struct HostTensor {
   /// From and to little-endian row-major bytes of type.dtype (f16/bf16 rounded to nearest even).
   static HostTensor fromBytes(TensorType type, llvm::StringRef bytes);
   std::string toBytes() const;
-  double at(int64_t i) const { return isFloat(type.dtype) ? reals[i] : static_cast<double>(integers[i]); }
+  double at(int64_t i) const {
+    return isFloat(type.dtype)        ? reals[i]
+           : type.dtype == DType::u64 ? static_cast<double>(static_cast<uint64_t>(integers[i]))
+                                      : static_cast<double>(integers[i]);
+  }
 };
 
 /// The nearest number of a float dtype, ties to even; f64 and other dtypes unchanged.

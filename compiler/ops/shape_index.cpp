@@ -5,6 +5,8 @@
 namespace zerocc {
 
 static Status needLastAxisOfNumbers(const TensorType &x) {
+  if (x.dtype == DType::u64)
+    return refuse("u64 is not compared here: cast ", print(x), " first");
   if (x.rank() == 0 || x.dtype == DType::boolean)
     return refuse("needs numbers with at least one axis, got ", print(x));
   return success();
@@ -47,8 +49,8 @@ Expected<ResultTypes> scatterShape(const ShapeQuery &q) {
     return refuse("indices must be i64[m] or i32[m], are ", print(indices));
   if (data.rank() == 0)
     return refuse("data needs at least one axis, is ", print(data));
-  if (data.dtype == DType::boolean && reduction != "none")
-    return refuse("reduction ", reduction, " needs numbers, got ", print(data));
+  if ((data.dtype == DType::boolean || data.dtype == DType::u64) && reduction != "none")
+    return refuse("reduction ", reduction, " is not for ", print(data));
   Dims rows = data.dims;
   rows[0] = indices.dims[0];
   ZEROCC_TRY(needType("updates", updates, data.dtype, rows));

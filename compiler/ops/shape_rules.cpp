@@ -255,6 +255,8 @@ Expected<ResultTypes> reduceShape(const ShapeQuery &q) {
       return refuse("axis ", text(axis), " is outside the ", text(x.rank()), " axes of ", print(x));
     if (axis <= previous)
       return refuse("axes must ascend: ", text(axes));
+    if (q.op == OpKind::ReduceMax && x.dtype == DType::u64)
+      return refuse("u64 is not compared here: cast ", print(x), " first");
     if (q.op == OpKind::ReduceMax && x.dims[axis] == 0)
       return refuse("axis ", text(axis), " of ", print(x), " is empty and has no maximum");
     removed[axis] = true;

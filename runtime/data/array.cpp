@@ -41,7 +41,10 @@ std::string_view elementTypeName(ElementType type) {
 ElementType elementType(DType dtype) {
   constexpr ElementType types[] = {ElementType::f32,  ElementType::f64, ElementType::f16,
                                    ElementType::bf16, ElementType::i64, ElementType::i32,
-                                   ElementType::i8,   ElementType::u8,  ElementType::boolean};
+                                   ElementType::i8,   ElementType::u8,  ElementType::boolean,
+                                   ElementType::i16,  ElementType::u16, ElementType::u32,
+                                   ElementType::u64};
+  static_assert(std::size(types) == kDTypes);
   return types[static_cast<int>(dtype)];
 }
 
@@ -246,6 +249,15 @@ int64_t convert(ElementType from, const void *source, int64_t count, DType to, v
         return convertIntegers<From, int8_t>(source, count, target, clipped<int8_t>(allowed));
       case DType::u8:
         return convertIntegers<From, uint8_t>(source, count, target, clipped<uint8_t>(allowed));
+      case DType::i16:
+        return convertIntegers<From, int16_t>(source, count, target, clipped<int16_t>(allowed));
+      case DType::u16:
+        return convertIntegers<From, uint16_t>(source, count, target, clipped<uint16_t>(allowed));
+      case DType::u32:
+        return convertIntegers<From, uint32_t>(source, count, target, clipped<uint32_t>(allowed));
+      case DType::u64: // up to 2^63, as asInteger reads them
+        allowed.least = std::max<int64_t>(allowed.least, 0);
+        return convertIntegers<From, uint64_t>(source, count, target, allowed);
       default: // booleans are the integers 0 and 1
         allowed.least = std::max<int64_t>(allowed.least, 0);
         allowed.greatest = std::min<int64_t>(allowed.greatest, 1);

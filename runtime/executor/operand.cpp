@@ -16,7 +16,7 @@ Expected<ByteRange> operandBytes(const plan::Plan &plan, const plan::Operand &op
   if (operand.region() >= static_cast<uint32_t>(plan.regions_size()))
     return Error("region " + std::to_string(operand.region()) + " does not exist, the plan has " +
                  std::to_string(plan.regions_size()));
-  if (operand.dtype() > static_cast<uint32_t>(DType::boolean))
+  if (operand.dtype() >= static_cast<uint32_t>(kDTypes))
     return Error("dtype " + std::to_string(operand.dtype()) + " does not exist");
   if (operand.dims_size() > kMaxRank)
     return Error("operand has " + std::to_string(operand.dims_size()) + " dims, at most " +

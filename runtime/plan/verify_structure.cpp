@@ -49,7 +49,7 @@ private:
   bool isValid_;
 };
 
-bool isDType(uint32_t dtype) { return dtype <= static_cast<uint32_t>(DType::boolean); }
+bool isDType(uint32_t dtype) { return dtype < static_cast<uint32_t>(kDTypes); }
 int64_t bytesOf(uint32_t dtype) { return byteSize(static_cast<DType>(dtype)); }
 
 /// Ops that only rename bytes are folded into operands and never emitted.

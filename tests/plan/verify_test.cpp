@@ -265,7 +265,7 @@ TEST(VerifyForm, OfOperands) {
     return plan;
   };
   EXPECT_FINDS(broken([](plan::Operand &o) { o.set_region(4); }), "operand 0 is in region 4, there are 4");
-  EXPECT_FINDS(broken([](plan::Operand &o) { o.set_dtype(9); }), "operand 0 has dtype 9");
+  EXPECT_FINDS(broken([](plan::Operand &o) { o.set_dtype(99); }), "operand 0 has dtype 99");
   EXPECT_FINDS(broken([](plan::Operand &o) { o.set_offset(~uint64_t(0)); }), "does not lie in region arena");
   EXPECT_FINDS(broken([](plan::Operand &o) { o.set_offset(uint64_t(1) << 59); }),
                "does not lie in region arena");

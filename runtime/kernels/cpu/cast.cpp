@@ -131,6 +131,14 @@ template <typename F> FlatLoop withElement(DType dtype, F body) {
     return body(int8_t());
   case DType::u8:
     return body(uint8_t());
+  case DType::i16:
+    return body(int16_t());
+  case DType::u16:
+    return body(uint16_t());
+  case DType::u32:
+    return body(uint32_t());
+  case DType::u64:
+    return body(uint64_t());
   case DType::boolean:
     return body(Boolean());
   }

@@ -192,6 +192,14 @@ Status padElement(const KernelCall &call, double value, uint64_t &bytes) {
     return put(static_cast<int8_t>(value));
   case DType::u8:
     return put(static_cast<uint8_t>(value));
+  case DType::i16:
+    return put(static_cast<int16_t>(value));
+  case DType::u16:
+    return put(static_cast<uint16_t>(value));
+  case DType::u32:
+    return put(static_cast<uint32_t>(value));
+  case DType::u64:
+    return put(static_cast<uint64_t>(value));
   case DType::boolean:
     return put(static_cast<uint8_t>(value != 0));
   default:

@@ -104,6 +104,24 @@ struct Exp {
 struct Log {
   double operator()(double x) const { return std::log(x); }
 };
+struct Round {
+  template <typename T> T operator()(T x) const { return std::nearbyint(x); }
+};
+/// Functions of the C library, element by element.
+#define ZEROCC_FUNCTION(Name, name)                                                                          \
+  struct Name {                                                                                              \
+    template <typename T> T operator()(T x) const { return std::name(x); }                                   \
+  };
+ZEROCC_FUNCTION(Tan, tan)
+ZEROCC_FUNCTION(Asin, asin)
+ZEROCC_FUNCTION(Acos, acos)
+ZEROCC_FUNCTION(Atan, atan)
+ZEROCC_FUNCTION(Sinh, sinh)
+ZEROCC_FUNCTION(Cosh, cosh)
+ZEROCC_FUNCTION(Asinh, asinh)
+ZEROCC_FUNCTION(Acosh, acosh)
+ZEROCC_FUNCTION(Atanh, atanh)
+#undef ZEROCC_FUNCTION
 struct Not {
   uint8_t operator()(uint8_t x) const { return x == 0; }
 };
@@ -167,6 +185,26 @@ struct And {
 };
 struct Or {
   uint8_t operator()(uint8_t a, uint8_t b) const { return (a | b) != 0; }
+};
+struct BitAnd {
+  template <typename T> T operator()(T a, T b) const { return static_cast<T>(a & b); }
+};
+struct BitOr {
+  template <typename T> T operator()(T a, T b) const { return static_cast<T>(a | b); }
+};
+struct BitXor {
+  template <typename T> T operator()(T a, T b) const { return static_cast<T>(a ^ b); }
+};
+template <typename T> bool isBeyond(T b) { return b < 0 || static_cast<uint64_t>(b) >= sizeof(T) * 8; }
+struct ShiftLeft {
+  template <typename T> T operator()(T a, T b) const {
+    return isBeyond(b) ? T(0) : wrap<T>(static_cast<uint64_t>(a) << b);
+  }
+};
+struct ShiftRight {
+  template <typename T> T operator()(T a, T b) const {
+    return static_cast<T>(isBeyond(b) ? (a < 0 ? T(-1) : T(0)) : a >> b);
+  }
 };
 struct Equal {
   template <typename T> uint8_t operator()(T a, T b) const { return a == b; }
@@ -320,7 +358,36 @@ template <typename T> FlatLoop anyNumberLoop(OpKind op, int variant) {
   }
 }
 
+template <typename T> FlatLoop libraryLoop(OpKind op) {
+  switch (op) {
+  case OpKind::Round:
+    return mapOne<T, T, Round>;
+  case OpKind::Tan:
+    return mapOne<T, T, Tan>;
+  case OpKind::Asin:
+    return mapOne<T, T, Asin>;
+  case OpKind::Acos:
+    return mapOne<T, T, Acos>;
+  case OpKind::Atan:
+    return mapOne<T, T, Atan>;
+  case OpKind::Sinh:
+    return mapOne<T, T, Sinh>;
+  case OpKind::Cosh:
+    return mapOne<T, T, Cosh>;
+  case OpKind::Asinh:
+    return mapOne<T, T, Asinh>;
+  case OpKind::Acosh:
+    return mapOne<T, T, Acosh>;
+  case OpKind::Atanh:
+    return mapOne<T, T, Atanh>;
+  default:
+    return nullptr;
+  }
+}
+
 FlatLoop f32Loop(OpKind op, int variant) {
+  if (FlatLoop loop = libraryLoop<float>(op))
+    return loop;
   switch (op) {
   case OpKind::Exp:
     return mapVector<VectorExp>;
@@ -352,6 +419,8 @@ FlatLoop f32Loop(OpKind op, int variant) {
 }
 
 FlatLoop f64Loop(OpKind op, int variant) {
+  if (FlatLoop loop = libraryLoop<double>(op))
+    return loop;
   switch (op) {
   case OpKind::Exp:
     return mapOne<double, double, Exp>;
@@ -367,7 +436,22 @@ FlatLoop f64Loop(OpKind op, int variant) {
 }
 
 template <typename T> FlatLoop integerLoop(OpKind op, int variant) {
-  return op == OpKind::Pow ? mapTwo<T, T, IntegerPow> : anyNumberLoop<T>(op, variant);
+  switch (op) {
+  case OpKind::Pow:
+    return mapTwo<T, T, IntegerPow>;
+  case OpKind::BitAnd:
+    return mapTwo<T, T, BitAnd>;
+  case OpKind::BitOr:
+    return mapTwo<T, T, BitOr>;
+  case OpKind::BitXor:
+    return mapTwo<T, T, BitXor>;
+  case OpKind::ShiftLeft:
+    return mapTwo<T, T, ShiftLeft>;
+  case OpKind::ShiftRight:
+    return mapTwo<T, T, ShiftRight>;
+  default:
+    return anyNumberLoop<T>(op, variant);
+  }
 }
 
 FlatLoop booleanLoop(OpKind op, int variant) {

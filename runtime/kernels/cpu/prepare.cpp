@@ -29,6 +29,14 @@ Status expectCounts(const KernelCall &call, size_t inputs, size_t results) {
   return success();
 }
 
+Status expectContiguous(const KernelCall &call) {
+  for (const std::vector<TensorView> *views : {&call.inputs, &call.results})
+    for (const TensorView &view : *views)
+      if (!view.contiguous())
+        return refuse(call, describe(view) + " should be contiguous");
+  return success();
+}
+
 std::optional<Rows> asRows(const TensorView &view) {
   Rows rows;
   if (view.rank == 0)

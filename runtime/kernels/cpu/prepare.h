@@ -27,6 +27,35 @@ inline bool sameDims(const TensorView &a, const TensorView &b) {
   return true;
 }
 
+/// Refuses unless every operand and result is contiguous.
+Status expectContiguous(const KernelCall &call);
+
+/// body(T()) for the C++ type of a number of `dtype`; null for 16-bit floats and booleans.
+template <typename F> auto withNumber(DType dtype, F body) -> decltype(body(float())) {
+  switch (dtype) {
+  case DType::f32:
+    return body(float());
+  case DType::f64:
+    return body(double());
+  case DType::i64:
+    return body(int64_t());
+  case DType::i32:
+    return body(int32_t());
+  case DType::i16:
+    return body(int16_t());
+  case DType::i8:
+    return body(int8_t());
+  case DType::u8:
+    return body(uint8_t());
+  case DType::u16:
+    return body(uint16_t());
+  case DType::u32:
+    return body(uint32_t());
+  default:
+    return nullptr;
+  }
+}
+
 /// A tensor as rows of unit stride along its last dim, `stride` elements apart.
 struct Rows {
   int64_t count = 1, width = 1, stride = 1;

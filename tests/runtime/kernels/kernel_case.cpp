@@ -105,9 +105,19 @@ Expected<KernelCall> prepareCall(OpKind op, const Attributes &attributes,
     call.inputs.push_back(tensor->view);
   for (const Tensor *tensor : results)
     call.results.push_back(tensor->view);
-  static std::vector<double> workspace(1 << 16); // calls run one after the other
+  // As many bytes as the compiler plans for such a node; calls run one after the other.
+  Module module;
+  Graph &graph = module.addGraph("test");
+  llvm::SmallVector<Value *, 4> operands;
+  llvm::SmallVector<TensorType, 3> types;
+  for (const Tensor *tensor : inputs)
+    operands.push_back(module.addInput("x" + std::to_string(operands.size()), tensor->type()));
+  for (const Tensor *tensor : results)
+    types.push_back(tensor->type());
+  call.workspaceBytes = workspaceBytes(*graph.create(op, operands, types, attributes));
+  static std::vector<double> workspace;
+  workspace.resize(std::max(workspace.size(), static_cast<size_t>(call.workspaceBytes) / sizeof(double) + 1));
   call.workspace = workspace.data();
-  call.workspaceBytes = static_cast<int64_t>(workspace.size() * sizeof(double));
   ZEROCC_TRY(cpuKernel(op).prepare(call));
   return call;
 }
