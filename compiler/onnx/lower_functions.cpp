@@ -209,7 +209,6 @@ Values lowerDet(NodeLowering &n) {
 }
 
 // --- windows of signal processing, of known length
-// -------------------------------------------------------------------
 
 namespace {
 

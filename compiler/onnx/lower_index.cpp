@@ -225,7 +225,6 @@ Values lowerReverseSequence(NodeLowering &n) {
 }
 
 // --- results whose size depends on values: only of constants
-// --------------------------------------------------------
 
 static constexpr const char *kSizeRemedy =
     "the size of its result depends on data; use torch.where(condition, a, b) with three operands";

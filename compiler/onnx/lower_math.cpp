@@ -130,7 +130,6 @@ Values lowerClip(NodeLowering &n) {
 }
 
 // --- logic and comparison
-// --------------------------------------------------------------------------------------------
 
 /// And / Or with a constant operand that decides, or says nothing, needs no node: exporters and-in masks of
 /// ones.
@@ -193,7 +192,6 @@ Values lowerCastLike(NodeLowering &n) {
 }
 
 // --- activations
-// -----------------------------------------------------------------------------------------------------
 
 Values lowerGelu(NodeLowering &n) {
   std::string approximate = n.stringAttribute("approximate", "none");

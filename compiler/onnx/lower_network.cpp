@@ -40,7 +40,6 @@ Values lowerGemm(NodeLowering &n) {
 }
 
 // --- einsum
-// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -169,7 +168,6 @@ Values lowerEinsum(NodeLowering &n) {
 }
 
 // --- softmax
-// ---------------------------------------------------------------------------------------------------------
 
 /// Opset 13 works along one axis; before, the dims from `axis` on count as one.
 static Values lowerSoftmaxLike(NodeLowering &n, OpKind op) {
@@ -193,7 +191,6 @@ Values lowerSoftmax(NodeLowering &n) { return lowerSoftmaxLike(n, OpKind::Softma
 Values lowerLogSoftmax(NodeLowering &n) { return lowerSoftmaxLike(n, OpKind::LogSoftmax); }
 
 // --- normalization
-// ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -317,74 +314,6 @@ Values lowerDropout(NodeLowering &n) {
   if (n.wantsOutput(1))
     results.push_back(n.filled({DType::boolean, x->type.dims}, 1));
   return results;
-}
-
-// --- losses
-// ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// Scores or log-probabilities [N, C, d…] as rows [R, C].
-Value *classRows(NodeLowering &n, Value *x) {
-  Value *last = n.moveLast(x, 1);
-  return last ? n.reshape(last, {x->type.elements() / std::max<int64_t>(x->type.dims[1], 1), x->type.dims[1]})
-              : nullptr;
-}
-
-/// The loss of logits (rows) and the labels in operand 1.
-Values crossEntropy(NodeLowering &n, Value *logits, DType resultType) {
-  Value *labels = n.in(1);
-  if (!logits || !labels)
-    return {nullptr};
-  if (n.has(2))
-    return {n.fail("class weights are not supported",
-                   "leave the loss out of the model and use --loss cross-entropy")};
-  std::string reduction = n.stringAttribute("reduction", "mean");
-  if (reduction != "mean" && reduction != "sum")
-    return {n.fail("reduction \"" + reduction + "\" is not supported; \"mean\" and \"sum\" are")};
-  Attributes attributes{{"ignore_index", n.intAttribute("ignore_index", -100)}, {"label_smoothing", 0.0}};
-  Value *rows = n.reshape(labels, {logits->type.dims[0]});
-  Node *loss = n.make(OpKind::CrossEntropy, {logits, rows}, attributes);
-  if (!loss)
-    return {nullptr};
-  Value *result = reduction == "sum" ? loss->result(0) : n.div(loss->result(0), loss->result(1));
-  return {n.cast(result, resultType)};
-}
-
-} // namespace
-
-Values lowerSoftmaxCrossEntropyLoss(NodeLowering &n) {
-  Value *scores = n.in(0);
-  if (!scores)
-    return {nullptr};
-  if (scores->type.rank() < 2)
-    return {n.fail("scores must be [N, C, …], are " + print(scores->type))};
-  Value *rows = classRows(n, scores);
-  Values results = crossEntropy(n, rows, scores->type.dtype);
-  if (n.wantsOutput(1)) {
-    Value *last = n.unary(OpKind::LogSoftmax, n.moveLast(scores, 1));
-    results.push_back(moveBack(n, last, 1));
-  }
-  return results;
-}
-
-/// Of log-probabilities that a LogSoftmax makes: the cross-entropy of that one's operand.
-Values lowerNegativeLogLikelihoodLoss(NodeLowering &n) {
-  Value *logs = n.in(0);
-  if (!logs)
-    return {nullptr};
-  if (logs->type.rank() < 2)
-    return {n.fail("log-probabilities must be [N, C, …], are " + print(logs->type))};
-  Value *last = n.moveLast(logs, 1), *source = last;
-  while (source && !source->isGlobal() && source->definition->op == OpKind::Reshape &&
-         source->definition->input(0)->type.dims.back() == last->type.dims.back())
-    source = source->definition->input(0);
-  if (!source || source->isGlobal() || source->definition->op != OpKind::LogSoftmax)
-    return {n.fail("NegativeLogLikelihoodLoss is supported only behind a LogSoftmax over the classes",
-                   "leave the loss out of the model and use --loss cross-entropy:LOGITS")};
-  int64_t classes = logs->type.dims[1];
-  Value *rows = n.reshape(source->definition->input(0), {logs->type.elements() / classes, classes});
-  return crossEntropy(n, rows, logs->type.dtype);
 }
 
 } // namespace zerocc

@@ -166,7 +166,32 @@ Values lowerLrn(NodeLowering &n);
 Values lowerLpNormalization(NodeLowering &n);
 Values lowerMeanVarianceNormalization(NodeLowering &n);
 
+// lower_attention.cpp
+Values lowerAttention(NodeLowering &n);
+Values lowerRotaryEmbedding(NodeLowering &n);
+Values lowerTensorScatter(NodeLowering &n);
+Values lowerSwiGlu(NodeLowering &n);
+Values lowerCausalConvWithState(NodeLowering &n);
+Values lowerLinearAttention(NodeLowering &n);
+
+// lower_recurrent.cpp
+Values lowerRnn(NodeLowering &n);
+Values lowerGru(NodeLowering &n);
+Values lowerLstm(NodeLowering &n);
+
+// lower_resize.cpp
+Values lowerResize(NodeLowering &n);
+Values lowerUpsample(NodeLowering &n);
+
 // Shared by several files.
+/// What a rotary embedding works on: x [B, H, S, D]; caches of half as many angles as elements are rotated, [S, half]
+/// (with positions: [any, half]) or [B, S, half]; dims 0: all elements of a head.
+struct Rotation {
+  Value *x = nullptr, *cos = nullptr, *sin = nullptr, *positions = nullptr;
+  bool interleaved = false;
+  int64_t dims = 0;
+};
+Value *rotate(NodeLowering &n, const Rotation &rotation);
 /// [rows, columns]: the dims before `axis`, and the others.
 Value *flattenTo2D(NodeLowering &n, Value *x, int64_t axis);
 /// Undoes NodeLowering::moveLast.
