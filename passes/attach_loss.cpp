@@ -25,7 +25,7 @@ Value *scalarF64(Module &module, double value) {
 std::string listOutputs(const Graph &graph) {
   std::string names;
   for (const auto &[name, value] : graph.results)
-    names += (names.empty() ? "" : ", ") + name + " " + print(value->type);
+    names += isBufferResult(name) ? "" : (names.empty() ? "" : ", ") + name + " " + print(value->type);
   return names;
 }
 
@@ -140,7 +140,7 @@ Expected<LossPair> ownLoss(Module &module, Graph &graph, const std::string &name
     ZEROCC_ASSIGN(loss, findOutput(graph, name));
   } else {
     for (const auto &[resultName, value] : graph.results)
-      if (isFloat(value->type.dtype) && value->type.elements() == 1) {
+      if (isFloat(value->type.dtype) && value->type.elements() == 1 && !isBufferResult(resultName)) {
         if (loss)
           return Error("loss: the model has several scalar outputs (" + listOutputs(graph) + ")",
                        "name one with --loss output:NAME");
@@ -184,7 +184,11 @@ Expected<PassReport> attachLoss(Module &module, const Decisions &decisions) {
                  "write cross-entropy:LOGITS[,LABELS], mse:OUTPUT[,TARGET] or output:NAME");
   if (!pair)
     return pair.error();
-  graph->results = {{"loss", pair->sum}, {"count", pair->count}};
+  std::vector<std::pair<std::string, Value *>> results = {{"loss", pair->sum}, {"count", pair->count}};
+  for (const auto &result : graph->results)
+    if (isBufferResult(result.first))
+      results.push_back(result);
+  graph->results = std::move(results);
   module.facts.set("static_count", pair->staticCount);
   report.counters["deadNodes"] = removeDeadNodes(*graph);
   report.changed = true;

@@ -245,7 +245,11 @@ Expected<PassReport> autodiff(Module &module, const Decisions &) {
         "(a real above 0)",
         "run attach-loss first");
 
-  graph->results = {{"loss", loss}, {"count", count}};
+  std::vector<std::pair<std::string, Value *>> results = {{"loss", loss}, {"count", count}};
+  for (const auto &result : graph->results)
+    if (isBufferResult(result.first))
+      results.push_back(result);
+  graph->results = std::move(results);
   removeDeadNodes(*graph);
   const int64_t forwardNodes = static_cast<int64_t>(graph->nodes.size());
   Autodiff differentiation(module, *graph);

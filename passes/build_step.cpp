@@ -4,6 +4,8 @@
 #include "compiler/ops/ops.h"
 #include "runtime/plan/scalars.h"
 
+#include <cstring>
+
 namespace zerocc {
 namespace {
 
@@ -52,6 +54,10 @@ void storeLoss(Module &module, Graph &graph, bool addToIt) {
       others.push_back(result);
   }
   assert(sum && count && "a micro-step without its loss pair");
+  for (auto &[name, value] : others)
+    if (isBufferResult(name)) // after everything that reads the old value
+      g.make(OpKind::Assign, {module.global(llvm::StringRef(name).drop_front(strlen("buffer:"))), value});
+  llvm::erase_if(others, [](const auto &result) { return isBufferResult(result.first); });
   Value *pair = g.concat({g.reshape(sum, {1}), g.reshape(count, {1})}, 0);
   if (addToIt)
     g.make(OpKind::Accumulate, {storage, pair});
@@ -111,14 +117,44 @@ void buildUpdate(Module &module, const Decisions &decisions) {
     }
     if (decisions.optimizer == "adamw")
       g.make(OpKind::AdamW,
-             {parameters, gradient, module.global(storageName(bucket, "m")), module.global(storageName(bucket, "v")),
-              now},
+             {parameters, gradient, module.global(storageName(bucket, "m")),
+              module.global(storageName(bucket, "v")), now},
              {}, b);
     else if (decisions.momentum)
       g.make(OpKind::Sgd, {parameters, gradient, module.global(storageName(bucket, "m")), now}, {}, b);
     else
       g.make(OpKind::Sgd, {parameters, gradient, now}, {}, b);
   }
+}
+
+// Each rank has moved the buffers by its own batches: all take the mean, summed in rank order.
+void averageBuffers(Module &module, Graph &update) {
+  std::vector<Value *> buffers;
+  for (const Storage &storage : module.storages)
+    if (storage.isBuffer())
+      buffers.push_back(storage.value.get());
+  if (buffers.empty() || module.mesh.ranks() == 1)
+    return;
+  GraphBuilder g(module, update);
+  g.location = "buffers";
+  llvm::SmallVector<Value *, 8> flat;
+  int64_t elements = 0;
+  for (Value *buffer : buffers) {
+    elements += buffer->type.elements();
+    flat.push_back(g.reshape(g.cast(buffer, DType::f64), {buffer->type.elements()}));
+  }
+  Value *row = g.concat(flat, 0);
+  Node *start = g.make(OpKind::ExchangeStart, {row});
+  start->stream = Stream::reduce;
+  Value *all = g.make(OpKind::ReduceWait, {start->result()})->result();
+  Value *mean = g.scale(g.reduceSum(all, {0}), 1 / static_cast<double>(module.mesh.ranks()));
+  int64_t at = 0;
+  for (Value *buffer : buffers) {
+    Value *part = g.slice(mean, {at}, {buffer->type.elements()});
+    g.make(OpKind::Assign, {buffer, g.cast(g.reshape(part, buffer->type.dims), buffer->type.dtype)});
+    at += buffer->type.elements();
+  }
+  assert(at == elements);
 }
 
 // `init` computes straight into its constants.
@@ -152,7 +188,8 @@ Value *ownPart(Module &module, Graph &graph, Value *storage, int bucketIndex) {
   g.location = "update";
   return g
       .make(OpKind::Member, {storage},
-            {{"offset", int64_t{0}}, {"part", int64_t{1}}, {"shape", std::vector<int64_t>{part}}}, bucketIndex)
+            {{"offset", int64_t{0}}, {"part", int64_t{1}}, {"shape", std::vector<int64_t>{part}}},
+            bucketIndex)
       ->result();
 }
 
@@ -176,6 +213,7 @@ Expected<PassReport> buildStep(Module &module, const Decisions &decisions) {
     if (graph->name == "eval")
       storeLoss(module, *graph, false);
   buildUpdate(module, decisions);
+  averageBuffers(module, *module.graph("update"));
 
   // Segments in the order they run: init, the micro-steps, update, eval.
   std::vector<std::unique_ptr<Graph>> ordered;

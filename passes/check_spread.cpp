@@ -53,7 +53,7 @@ public:
 private:
   Spreads ofStorage(const Storage &storage) const {
     llvm::StringRef name = storage.value->name;
-    if (name == "loss")
+    if (name == "loss" || storage.isBuffer()) // each rank moves buffers by its own batches
       return {Spread::varying, Spread::varying};
     auto [owner, kind] = name.rsplit('.');
     for (const Bucket &bucket : module_.buckets)

@@ -40,6 +40,9 @@ struct Decisions {
   bool clipping = false;
 };
 
+/// A graph's result "buffer:NAME" is what the buffer NAME holds after a micro-step; build_step writes it there.
+inline bool isBufferResult(llvm::StringRef name) { return name.startswith("buffer:"); }
+
 using PassFunction = Expected<PassReport> (*)(Module &module, const Decisions &decisions);
 
 } // namespace zerocc

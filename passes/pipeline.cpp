@@ -3,6 +3,7 @@
 #include "passes/attach_loss.h"
 #include "passes/autodiff.h"
 #include "passes/build_step.h"
+#include "passes/clone_eval.h"
 #include "passes/facts.h"
 #include "passes/fuse_patterns.h"
 #include "passes/hoist_constants.h"
@@ -21,14 +22,6 @@
 
 namespace zerocc {
 namespace {
-
-// The forward with its loss, before anything of training is added, is what eval runs.
-Expected<PassReport> cloneEval(Module &module, const Decisions &) {
-  cloneGraph(module, *module.graph("forward"), "eval");
-  PassReport report;
-  report.changed = true;
-  return report;
-}
 
 constexpr LadderRow kLadder[] = {
     {"attach-loss", attachLoss, nullptr},

@@ -148,7 +148,7 @@ public:
   explicit GlobalLayout(Module &module) : module_(module) {
     std::fill(std::begin(module.regionBytes), std::end(module.regionBytes), 0);
     for (Storage &storage : module.storages)
-      add(*storage.value, storage.region, kindOfStorage(storage.value->name));
+      add(*storage.value, storage.region, kindOfStorage(storage));
     for (Constant &constant : module.constants)
       add(*constant.value, Region::persistent, Kind::constants);
     for (Input &input : module.inputs)
@@ -166,8 +166,10 @@ private:
     bytesByKind_[static_cast<int>(kind)] += value.type.bytes();
   }
 
-  static Kind kindOfStorage(llvm::StringRef name) {
-    llvm::StringRef role = name.rsplit('.').second;
+  static Kind kindOfStorage(const Storage &storage) {
+    if (storage.isBuffer())
+      return Kind::buffers;
+    llvm::StringRef role = llvm::StringRef(storage.value->name).rsplit('.').second;
     if (role == "param")
       return Kind::parameters;
     if (role == "grad")

@@ -1,3 +1,4 @@
+#include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/verify.h"
 #include "tools/command_inspect.h"
@@ -131,6 +132,8 @@ Status checkPassName(const std::string &flag, const std::string &name) {
 
 Status compileModel(const CompileFlags &flags, const std::string &commandLine) {
   ZEROCC_TRY(checkScope(flags));
+  if (Status ok = checkSchedule(flags.schedule); !ok)
+    return ok.error().in("--lr-schedule");
   ZEROCC_TRY(checkPassName("--print-after", flags.printAfter));
   ZEROCC_TRY(checkPassName("--stop-after", flags.stopAfter));
   bool stageAuto = false;
@@ -234,8 +237,9 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--momentum", flags->momentum, "of --optimizer momentum (run-time default)");
   command->add_flag("--nesterov", flags->nesterov, "of --optimizer momentum (run-time default)");
   command->add_option("--clip-grad-norm", flags->clip, "clip the global gradient norm (0: off)");
-  command->add_option("--lr-schedule", flags->schedule, "constant, linear or cosine (run-time default)")
-      ->check(CLI::IsMember({"constant", "linear", "cosine"}));
+  command->add_option("--lr-schedule", flags->schedule,
+                      "NAME[:key=value,...] (run-time default): constant, linear, cosine, or DeepSpeed's WarmupLR, "
+                      "WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest with the keys of their params");
   command->add_option("--warmup-steps", flags->warmup, "linear warm-up (run-time default)");
   command->add_option("--total-steps", flags->total, "length of the schedule (default: zero-run's --steps)");
   command->add_option("--min-lr", flags->minLr, "end of the schedule (run-time default)");

@@ -11,6 +11,10 @@ void ModelFlags::add(CLI::App &command) {
   command.add_option("--trainable", trainable, "train parameters whose names match PATTERN (repeatable)");
   command.add_option("--freeze", freeze, "do not train parameters whose names match PATTERN (repeatable)");
   command.add_option("--tie", tie, "keep one parameter of what the model shares: PATTERN (repeatable)");
+  command.add_flag("--train-batchnorm", trainBatchNorm,
+                   "normalize by the batch where the exporter has put BatchNormalization into inference mode");
+  command.add_option("--dropout", dropout, "file: as the model's Dropout nodes say; off: none")
+      ->check(CLI::IsMember({"file", "off"}));
   command.add_option("--untie", untie, "split a shared parameter into one per reader: PATTERN (repeatable)");
 }
 
@@ -39,6 +43,8 @@ Expected<ImportOptions> ModelFlags::importOptions() const {
   options.trainable = trainable;
   options.tie = tie;
   options.untie = untie;
+  options.trainBatchNorm = trainBatchNorm;
+  options.dropout = dropout;
   return options;
 }
 

@@ -12,6 +12,8 @@ struct ModelFlags {
   std::string model;
   std::vector<std::string> dims, inputs, trainable, freeze, tie, untie;
   int64_t microBatch = 1;
+  bool trainBatchNorm = false;
+  std::string dropout = "file";
   void add(CLI::App &command);
   Expected<ImportOptions> importOptions() const;
 };

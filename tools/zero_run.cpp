@@ -21,6 +21,7 @@ struct RunFlags {
   std::string plan, model, init;
   std::vector<std::string> data, evalData, settings;
   int64_t steps = 0, evalEvery = 0, evalBatches = 16, ranks = 0, threads = 1, timeout = 60;
+  std::string schedule;
   uint64_t seed = 0;
   bool shuffle = false, checkMemory = false, followLinks = false;
   std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
@@ -110,6 +111,7 @@ Status train(const RunFlags &flags, int &exitCode) {
   TrainerOptions options;
   ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
   ZEROCC_ASSIGN(options.set, settings(flags));
+  options.schedule = flags.schedule;
   options.totalSteps = flags.steps;
   options.group.timeoutSeconds = static_cast<int>(flags.timeout);
   options.group.executor.checkMemory = flags.checkMemory;
@@ -215,7 +217,8 @@ void addOptions(CLI::App &app, RunFlags &flags) {
                  "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)")
       ->required();
   app.add_option("--steps", flags.steps, "steps to train (absolute)")->required()->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", flags.seed, "of --shuffle and --init");
+  app.add_option("--lr-schedule", flags.schedule, "over the plan's: as zerocc compile --lr-schedule");
+  app.add_option("--seed", flags.seed, "of --shuffle, --init and dropout");
   app.add_flag("--shuffle", flags.shuffle, "samples in a seeded order");
   app.add_option("--set", flags.settings, "run-time value NAME=NUMBER: lr, beta1, weight-decay, … (repeatable)");
   app.add_option("--eval-every", flags.evalEvery, "evaluate every K steps and at the end");

@@ -137,9 +137,9 @@ Value *Module::addParameter(std::string name, TensorType type, DataSource source
   return value;
 }
 
-Value *Module::addStorage(std::string name, TensorType type, Region region) {
+Value *Module::addStorage(std::string name, TensorType type, Region region, DataSource source) {
   assert(!global(name) && "two module-level values of one name");
-  storages.push_back({makeGlobal(std::move(name), std::move(type)), region});
+  storages.push_back({makeGlobal(std::move(name), std::move(type)), region, std::move(source)});
   Value *value = storages.back().value.get();
   where_[value] = {Table::storages, static_cast<int>(storages.size()) - 1};
   globals_[value->name] = value;
@@ -162,6 +162,7 @@ Value *Module::global(llvm::StringRef name) const {
 Parameter *Module::parameterOf(const Value *value) const { ZEROCC_LOOK_UP(value, parameters); }
 Constant *Module::constantOf(const Value *value) const { ZEROCC_LOOK_UP(value, constants); }
 Input *Module::inputOf(const Value *value) const { ZEROCC_LOOK_UP(value, inputs); }
+Storage *Module::storageOf(const Value *value) const { ZEROCC_LOOK_UP(value, storages); }
 #undef ZEROCC_LOOK_UP
 
 void Module::reindex() {
@@ -179,7 +180,6 @@ void Module::reindex() {
   enter(parameters, Table::parameters);
   enter(storages, Table::storages);
 }
-
 /// Copies nodes, places and results of `from` into `to`; `map` already knows the module-level values that
 /// change.
 static void copyBody(const Graph &from, Graph &to, llvm::DenseMap<const Value *, Value *> &map) {
@@ -256,7 +256,7 @@ std::unique_ptr<Module> cloneModule(const Module &module) {
                                 parameter.group, parameter.tiedNote, parameter.bucket,
                                 parameter.bucketOffset});
   for (const Storage &storage : module.storages)
-    copy->storages.push_back({copyValue(*storage.value), storage.region});
+    copy->storages.push_back({copyValue(*storage.value), storage.region, storage.source});
   auto moveBase = [&](auto &table) {
     for (auto &entry : table)
       if (entry.value->place.kind == Place::Kind::value)

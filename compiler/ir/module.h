@@ -140,10 +140,11 @@ struct Parameter {
 
 /// What the data feeds into an input.
 /// tokens: integer ids; labels: class ids aligned with logits (`shift` 1: next token of `of`); iota, ones, zeros:
-/// generated; data: a named source.
+/// generated; data: a named source; random: i64[3], the seed, step and micro-batch at hand; training: bool[], true in the
+/// micro-steps and false in eval (clone-eval settles it: no plan has such an input).
 struct Input {
   std::unique_ptr<Value> value;
-  std::string role = "data"; // tokens | labels | iota | ones | zeros | data
+  std::string role = "data"; // tokens | labels | iota | ones | zeros | data | random | training
   std::string of;            // labels: the tokens input they are shifted from, empty = own source
   int64_t shift = 0;
   bool hasRange = false; // integers: valid range [low, high), checked when read
@@ -158,10 +159,13 @@ struct Constant {
   DataSource source; // kind none: written by the graph `init`, which yields a result of this name
 };
 
-/// Persistent or carried memory of the step: a bucket's parameters, states, gradient parts, scalar block, ….
+/// Persistent or carried memory of the step: a bucket's parameters, states, gradient parts, scalar block, …; or, with
+/// a source of its first value, a *buffer* of the model (a running statistic), which a micro-step reads and writes.
 struct Storage {
   std::unique_ptr<Value> value;
   Region region = Region::persistent;
+  DataSource source;
+  bool isBuffer() const { return source.kind != DataSource::Kind::none; }
 };
 
 enum class ParameterField : uint8_t { whole, kept, refetched };
@@ -224,11 +228,12 @@ public:
   /// The inline scalar constant of that dtype and value (rounded to the dtype); one per pair, made when missing.
   Value *scalar(DType dtype, double v);
   Value *addParameter(std::string name, TensorType type, DataSource source);
-  Value *addStorage(std::string name, TensorType type, Region region);
+  Value *addStorage(std::string name, TensorType type, Region region, DataSource source = {});
   /// The module-level value of that name, or null.
   Value *global(llvm::StringRef name) const;
   Parameter *parameterOf(const Value *value) const;
   Constant *constantOf(const Value *value) const;
+  Storage *storageOf(const Value *value) const;
   Input *inputOf(const Value *value) const;
 
   /// Rebuilds the look-up tables after parameters/constants/… were erased or renamed.

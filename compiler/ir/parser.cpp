@@ -417,7 +417,8 @@ private:
 
   void storage() {
     auto [text, valueType] = declaration();
-    Value *value = module_->addStorage(text, valueType, Region::persistent);
+    const DataSource data = peekInLine() == '=' && accept('=') ? source(valueType, false) : DataSource();
+    Value *value = module_->addStorage(text, valueType, Region::persistent, data);
     Storage &storage = module_->storages.back();
     suffixes({{"region", [&] { expect('='), storage.region = region(); }},
               {"place", [&] { expect('='), place(value); }}});

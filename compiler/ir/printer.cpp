@@ -43,7 +43,7 @@ public:
     for (const Bucket &bucket : module_.buckets)
       printBucket(bucket);
     for (const Storage &storage : module_.storages)
-      line("storage " + typed(*storage.value) + " region=" + regionName(storage.region) +
+      line("storage " + typed(*storage.value) + sourceSuffix(storage.source, storage.value->type, "") + " region=" + regionName(storage.region) +
            placeSuffix(*storage.value));
     for (const std::unique_ptr<Graph> &graph : module_.graphs)
       printSegment(*graph);

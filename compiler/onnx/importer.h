@@ -18,7 +18,9 @@ struct ImportOptions {
   std::map<std::string, std::string> inputRoles; // --input NAME=ROLE (tokens|labels|iota|ones|zeros|data)
   std::vector<std::string> freeze, trainable;    // glob patterns over parameter names; trainable wins
   std::vector<std::string> tie, untie;           // glob patterns over initializer or parameter names
-  bool inference = false;                        // no parameter is trainable, active Dropout is removed
+  bool inference = false;                        // no parameter is trainable, Dropout and BatchNormalization infer
+  bool trainBatchNorm = false;                   // --train-batchnorm: inference nodes train as well
+  std::string dropout = "file";                  // --dropout: file (as the nodes say), off
 };
 
 /// One input of the model, as the user sees it.

@@ -247,6 +247,8 @@ std::vector<Diagnostic> assignRoles(const ImportOptions &options, Module &module
   std::vector<Diagnostic> findings;
   Uses uses(*module.graph("forward"));
   for (Input &input : module.inputs) {
+    if (input.role == "random" || input.role == "training")
+      continue; // made by lowerings
     const std::string &name = input.value->name;
     bool isInteger = zerocc::isInteger(input.value->type.dtype);
     Wish wish = isInteger ? wishOf(module, uses, input.value.get()) : Wish();

@@ -272,48 +272,4 @@ Values lowerRmsNormalization(NodeLowering &n) {
   return {n.reshape(y, normalized->dims)};
 }
 
-// (x - mean) / √(variance + eps) scale + bias, per channel (axis 1), with stored statistics
-Values lowerBatchNormalization(NodeLowering &n) {
-  Value *x = n.in(0);
-  if (!x)
-    return {nullptr};
-  bool trains = n.version >= 14 ? n.intAttribute("training_mode", 0) != 0
-                                : n.wantsOutput(1) || (n.version < 7 && !n.intAttribute("is_test", 0));
-  if (trains)
-    return {n.fail("BatchNormalization in training mode is not supported",
-                   "export the model in eval mode: its stored statistics are then used")};
-  Dims dims(x->type.rank(), 1);
-  if (x->type.rank() < 2)
-    return {n.fail("needs a batch and a channel dim, got " + print(x->type))};
-  dims[1] = x->type.dims[1];
-  auto perChannel = [&](int i) { return n.reshape(n.in(i), dims); };
-  Value *scale = perChannel(1), *bias = perChannel(2), *mean = perChannel(3), *variance = perChannel(4);
-  Value *deviation = n.unary(OpKind::Sqrt, n.add(variance, n.floatAttribute("epsilon", 1e-5f)));
-  Value *y = n.div(n.sub(x, mean), deviation);
-  return {n.add(n.mul(y, scale), bias)};
-}
-
-/// Inference-mode dropout is the identity. Active dropout needs random numbers, which this version does not
-/// make.
-Values lowerDropout(NodeLowering &n) {
-  Value *x = n.in(0);
-  if (!x)
-    return {nullptr};
-  bool active = false;
-  if (n.version >= 12) {
-    std::optional<double> ratio = n.has(1) ? n.constantNumber(n.in(1)) : std::optional<double>(0.5);
-    std::optional<double> training = n.has(2) ? n.constantNumber(n.in(2)) : std::optional<double>(0);
-    active = !(training == 0.0 || ratio == 0.0);
-  } else if (n.version < 7) {
-    active = !n.intAttribute("is_test", 0) && n.floatAttribute("ratio", 0.5) != 0;
-  }
-  if (active && !n.options.inference)
-    return {n.fail("Dropout that is active in training is not supported",
-                   "export the model with dropout 0 (p=0), or in eval mode")};
-  Values results{x};
-  if (n.wantsOutput(1))
-    results.push_back(n.filled({DType::boolean, x->type.dims}, 1));
-  return results;
-}
-
 } // namespace zerocc

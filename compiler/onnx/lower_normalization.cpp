@@ -42,6 +42,90 @@ bool needChannels(NodeLowering &n, Value *x) {
 
 } // namespace
 
+bool trainsBatchNormalization(const FlatNode &node, const ImportOptions &options) {
+  if (node.op != "BatchNormalization" || !node.domain.empty())
+    return false;
+  auto integer = [&](const char *name) {
+    auto found = node.attributes.find(name);
+    return found == node.attributes.end() ? int64_t(0) : found->second->i();
+  };
+  const bool trains = node.version >= 14  ? integer("training_mode") != 0
+                      : node.version >= 7 ? node.outputs.size() > 1 && !node.outputs[1].empty()
+                                          : !integer("is_test");
+  return trains || options.trainBatchNorm;
+}
+
+// (x - mean) / √(variance + eps) scale + bias per channel (axis 1). In training mean and variance are the batch's own
+// (divided by its size, as ONNX has it), and a running statistic becomes momentum old + (1 - momentum) new.
+Values lowerBatchNormalization(NodeLowering &n) {
+  Value *x = n.in(0);
+  if (!needChannels(n, x))
+    return {nullptr};
+  const double eps = n.floatAttribute("epsilon", 1e-5f), momentum = n.floatAttribute("momentum", 0.9f);
+  Value *scale = perChannel(n, n.in(1), x), *bias = perChannel(n, n.in(2), x);
+  Value *runningMean = n.in(3), *runningVariance = n.in(4);
+  auto normalize = [&](Value *centred, Value *variance) {
+    Value *y = n.div(centred, n.unary(OpKind::Sqrt, n.add(variance, eps)));
+    return n.add(n.mul(y, scale), bias);
+  };
+  const bool trains = trainsBatchNormalization(n.node, n.options);
+  // Imported for inference, the file's own training mode is still what its outputs mean.
+  const bool byFile = trains && (!n.options.trainBatchNorm || n.wantsOutput(1));
+  Value *inferred = n.options.inference && byFile
+                        ? nullptr
+                        : normalize(n.sub(x, perChannel(n, runningMean, x)), perChannel(n, runningVariance, x));
+  if (!trains || n.failed())
+    return {inferred};
+  std::vector<int64_t> axes(x->type.rank());
+  std::iota(axes.begin(), axes.end(), 0);
+  axes.erase(axes.begin() + 1);
+  const double count = static_cast<double>(x->type.elements()) / static_cast<double>(x->type.dims[1]);
+  auto mean = [&](Value *value) { return n.div(n.reduceSum(value, axes), count); };
+  Value *batchMean = mean(x);
+  Value *centred = n.sub(x, perChannel(n, batchMean, x));
+  Value *batchVariance = mean(n.mul(centred, centred));
+  Value *trained = normalize(centred, perChannel(n, batchVariance, x));
+  if (n.failed())
+    return {nullptr};
+  auto moved = [&](Value *running, Value *batch) {
+    return n.add(n.mul(running, momentum), n.mul(n.cast(batch, running->type.dtype), 1 - momentum));
+  };
+  Value *nextMean = moved(runningMean, batchMean), *nextVariance = moved(runningVariance, batchVariance);
+  n.updateBuffer(runningMean, nextMean);
+  n.updateBuffer(runningVariance, nextVariance);
+  return {inferred ? n.whenTraining(trained, inferred) : trained, nextMean, nextVariance};
+}
+
+/// Active dropout is active in training alone; inactive, it is the identity.
+Values lowerDropout(NodeLowering &n) {
+  Value *x = n.in(0);
+  if (!x)
+    return {nullptr};
+  double ratio = n.floatAttribute("ratio", 0.5);
+  bool active = n.version < 7 ? !n.intAttribute("is_test", 0) : false;
+  if (n.version >= 12) {
+    std::optional<double> given = n.has(1) ? n.constantNumber(n.in(1)) : std::optional<double>(0.5);
+    std::optional<double> training = n.has(2) ? n.constantNumber(n.in(2)) : std::optional<double>(0);
+    if (!given || !training)
+      return {n.fail("its ratio and training_mode must be known when compiling")};
+    ratio = *given;
+    active = *training != 0;
+  }
+  if (!(ratio >= 0 && ratio < 1))
+    return {n.fail("its ratio is " + std::to_string(ratio) + ", it must be at least 0 and below 1")};
+  const TensorType mask{DType::boolean, x->type.dims};
+  if (!active || ratio == 0 || n.options.inference || n.options.dropout == "off")
+    return {x, n.wantsOutput(1) ? n.filled(mask, 1) : nullptr};
+  const Attributes attributes{{"rate", ratio}, {"id", n.randomId()}};
+  Values results{n.whenTraining(n.emit(OpKind::Dropout, {x, n.random()}, attributes), x)};
+  if (n.wantsOutput(1)) {
+    Attributes shaped = attributes;
+    shaped.set("shape", std::vector<int64_t>(mask.dims.begin(), mask.dims.end()));
+    results.push_back(n.whenTraining(n.emit(OpKind::KeepMask, {n.random()}, shaped), n.filled(mask, 1)));
+  }
+  return results;
+}
+
 Values lowerInstanceNormalization(NodeLowering &n) {
   Value *x = n.in(0);
   if (!needChannels(n, x))

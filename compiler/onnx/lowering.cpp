@@ -31,7 +31,10 @@ public:
       bind(input.value->name, input.value.get());
     addParameters();
     markNeeded();
+    findBuffers(flat_.graph);
     lowerNodes(flat_.graph);
+    const auto buffers = std::move(graph_.results); // of training nodes; behind the model's outputs
+    graph_.results.clear();
     for (const std::string &output : flat_.graph.outputs) {
       Value *value = operand(output, {nullptr, 0});
       if (value)
@@ -39,6 +42,7 @@ public:
       else if (findings_.empty())
         findings_.push_back({"output \"" + output + "\" has no value", ""});
     }
+    graph_.results.insert(graph_.results.end(), buffers.begin(), buffers.end());
     for (const auto &[op, count] : hiddenFindings_)
       findings_.push_back({"and " + std::to_string(count) + " more nodes of op " + op, ""});
     if (!findings_.empty())
@@ -80,6 +84,28 @@ private:
     }
   }
 
+  /// The initializers that training BatchNormalization keeps its running statistics in.
+  void findBuffers(const FlatGraph &graph) {
+    for (const FlatNode &node : graph.nodes) {
+      if (!options_.inference && trainsBatchNormalization(node, options_))
+        for (size_t i : {3, 4})
+          if (i < node.inputs.size() && flat_.initializerOf.count(node.inputs[i]))
+            bufferNames_.insert(node.inputs[i]);
+      for (const auto &[name, subgraph] : node.subgraphs)
+        findBuffers(*subgraph);
+    }
+  }
+
+  Value *bufferOf(const std::string &name, const onnx::TensorProto &tensor) {
+    Expected<TensorType> type = LoadedModel::typeOf(tensor);
+    if (!type || type->dtype != DType::f32) {
+      findings_.push_back({"initializer \"" + name + "\": running statistics must be float", ""});
+      return nullptr;
+    }
+    return module_.addStorage(freshGlobal(name), *type, Region::persistent,
+                              {DataSource::Kind::initializer, "", name});
+  }
+
   /// What a reader gets for a name: null when it is unknown because of an earlier finding.
   Value *operand(const std::string &name, Slot slot) {
     if (auto found = values_.find(name); found != values_.end())
@@ -87,6 +113,8 @@ private:
     auto initializer = flat_.initializerOf.find(name);
     if (initializer == flat_.initializerOf.end())
       return nullptr;
+    if (bufferNames_.count(name))
+      return values_[name] = bufferOf(name, *initializer->second);
     ParameterTable::Use use = parameters_.find(name, slot);
     if (use.entry < 0)
       return values_[name] = constantOf(name, *initializer->second);
@@ -276,7 +304,7 @@ private:
   std::map<std::string, Value *> values_;
   std::vector<Value *> parameterValues_; // by entry
   std::map<std::pair<int, bool>, Value *> parameterReads_;
-  std::set<std::string> neededNames_;
+  std::set<std::string> neededNames_, bufferNames_;
   std::vector<Diagnostic> findings_;
   std::map<std::string, int> findingsOf_;
   std::map<std::string, int> hiddenFindings_;

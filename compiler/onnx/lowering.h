@@ -61,6 +61,14 @@ public:
   /// The number all elements of a constant have.
   std::optional<double> uniformNumber(Value *value);
   Value *scalar(DType dtype, double value);
+  /// The module's input of role `random`, i64[3], made when missing.
+  Value *random();
+  /// `training` in the micro-steps and `inference` in eval; with inference alone when importing for it.
+  Value *whenTraining(Value *training, Value *inference);
+  /// A number for this node's random numbers: of its name in the file, so that no other change moves it.
+  int64_t randomId() const;
+  /// The buffer that a running statistic lies in is to hold `next` after a micro-step. True when `statistic` is one.
+  bool updateBuffer(Value *statistic, Value *next);
   Value *constant(const HostTensor &host);
   Value *ints(llvm::ArrayRef<int64_t> values); // i64[n]
   Value *filled(const TensorType &type, double value);
@@ -113,6 +121,10 @@ private:
   Folder &folder_;
   const LoadedModel &model_;
 };
+
+/// Whether this BatchNormalization normalizes by the batch and moves its running statistics: its operands 3 and 4 are
+/// then buffers.
+bool trainsBatchNormalization(const FlatNode &node, const ImportOptions &options);
 
 /// Gives the results of a node, in output order; null for outputs it cannot give.
 using LowerFunction = Values (*)(NodeLowering &n);

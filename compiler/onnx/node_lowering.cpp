@@ -1,5 +1,7 @@
 #include "compiler/onnx/lowering.h"
 
+#include "llvm/Support/xxhash.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -137,6 +139,39 @@ std::optional<double> NodeLowering::uniformNumber(Value *value) {
     if (known->at(i) != known->at(0))
       return std::nullopt;
   return known->at(0);
+}
+
+/// The one input of a role that lowerings make, under a name that the model has not taken.
+static Value *inputOfRole(Module &module, const char *role, const TensorType &type) {
+  for (const Input &input : module.inputs)
+    if (input.role == role)
+      return input.value.get();
+  std::string name = role;
+  while (module.global(name))
+    name += "~";
+  Value *made = module.addInput(name, type);
+  module.inputs.back().role = role;
+  return made;
+}
+
+Value *NodeLowering::random() { return inputOfRole(builder_.module, "random", {DType::i64, {3}}); }
+
+Value *NodeLowering::whenTraining(Value *training, Value *inference) {
+  if (!training || !inference || options.inference)
+    return inference;
+  return select(inputOfRole(builder_.module, "training", {DType::boolean, {}}), training, inference);
+}
+
+int64_t NodeLowering::randomId() const {
+  return static_cast<int64_t>(llvm::xxHash64(node.outputs.empty() ? node.name : node.outputs[0]) & 0x7fffffff);
+}
+
+bool NodeLowering::updateBuffer(Value *statistic, Value *next) {
+  const Storage *storage = statistic ? builder_.module.storageOf(statistic) : nullptr;
+  if (!storage || !storage->isBuffer() || !next)
+    return false;
+  builder_.graph.results.push_back({"buffer:" + statistic->name, next});
+  return true;
 }
 
 Value *NodeLowering::scalar(DType dtype, double value) { return builder_.module.scalar(dtype, value); }

@@ -76,7 +76,8 @@ private:
       to->set_bucket_offset(from.bucketOffset);
       if (auto copies = options_.copies.find(from.value->name); copies != options_.copies.end()) {
         to->mutable_copies()->Add(copies->second.same.begin(), copies->second.same.end());
-        to->mutable_transposed_copies()->Add(copies->second.transposed.begin(), copies->second.transposed.end());
+        to->mutable_transposed_copies()->Add(copies->second.transposed.begin(),
+                                             copies->second.transposed.end());
       }
     }
   }
@@ -109,20 +110,26 @@ private:
       const std::string &name = from.value->name;
       to->set_name(name);
       to->set_bucket(-1);
-      auto [owner, kind] = llvm::StringRef(name).rsplit('.');
+      auto [owner, kind] =
+          from.isBuffer() ? std::pair<llvm::StringRef, llvm::StringRef>() : llvm::StringRef(name).rsplit('.');
       for (size_t b = 0; b < module_.buckets.size(); ++b)
         if (owner == module_.buckets[b].name && !kind.empty()) {
           to->set_bucket(static_cast<int>(b));
-          to->set_sharded(module_.mesh.shard > 1 &&
-                          from.value->type.elements() * module_.mesh.shard == module_.buckets[b].paddedElements);
+          to->set_sharded(module_.mesh.shard > 1 && from.value->type.elements() * module_.mesh.shard ==
+                                                        module_.buckets[b].paddedElements);
         }
-      to->set_kind(kind == "param"      ? plan::Storage::PARAMETER
-                   : kind == "grad"     ? plan::Storage::GRADIENT
-                   : kind == "m"        ? plan::Storage::MOMENT1
-                   : kind == "v"        ? plan::Storage::MOMENT2
-                   : name == "scalars"  ? plan::Storage::SCALARS
-                   : name == "loss"     ? plan::Storage::LOSS
-                                        : plan::Storage::OTHER);
+      if (from.isBuffer()) {
+        to->set_initializer(from.source.initializer);
+        to->mutable_dims()->Add(from.value->type.dims.begin(), from.value->type.dims.end());
+      }
+      to->set_kind(from.isBuffer()     ? plan::Storage::BUFFER
+                   : kind == "param"   ? plan::Storage::PARAMETER
+                   : kind == "grad"    ? plan::Storage::GRADIENT
+                   : kind == "m"       ? plan::Storage::MOMENT1
+                   : kind == "v"       ? plan::Storage::MOMENT2
+                   : name == "scalars" ? plan::Storage::SCALARS
+                   : name == "loss"    ? plan::Storage::LOSS
+                                       : plan::Storage::OTHER);
       to->set_region(static_cast<uint32_t>(from.value->place.region));
       to->set_offset(from.value->place.offset);
       to->set_dtype(static_cast<uint32_t>(from.value->type.dtype));
@@ -175,8 +182,8 @@ private:
       to->mutable_strides()->Add(at.view.strides.begin(), at.view.strides.end());
   }
 
-  /// Operand::value of what `value` is to be read as: the number of the result behind its views, or the constant's or
-  /// input's. 0: a storage, or a buffer that several results fill.
+  /// Operand::value of what `value` is to be read as: the number of the result behind its views, or the
+  /// constant's or input's. 0: a storage, or a buffer that several results fill.
   uint32_t numberOf(const Value *value) const {
     while (!value->isGlobal() && value->place.kind != Place::Kind::value &&
            opAlias(value->definition->op) == Alias::View)
@@ -213,7 +220,8 @@ private:
     for (size_t b = 0; b < module_.buckets.size(); ++b) {
       const zerocc::Bucket &bucket = module_.buckets[b];
       bool whole = bucket.parameters == ParameterField::whole;
-      bool moves = whole && bucket.trainable && bucket.states == StateField::sharded && module_.mesh.shard > 1;
+      bool moves =
+          whole && bucket.trainable && bucket.states == StateField::sharded && module_.mesh.shard > 1;
       bool inside = graph.name == "middle" || graph.name == "last";
       bool leavesWhole = inside || graph.name == "only" || graph.name == "first";
       plan::BucketState *state = segment->add_bucket_states();
@@ -332,13 +340,18 @@ std::string numericsKey(const Module &module, const EmitOptions &options) {
     anyMicroStep |= bucket.trainable && bucket.gradients == GradientField::microStep;
   }
   // With one micro-step both placements form the same sums.
-  std::string reduce = module.microSteps == 1 || module.mesh.shard == 1 ? "any" : anyMicroStep ? "micro-step" : "boundary";
+  std::string reduce = module.microSteps == 1 || module.mesh.shard == 1 ? "any"
+                       : anyMicroStep                                   ? "micro-step"
+                                                                        : "boundary";
   return "mesh=" + std::to_string(module.mesh.shard) + "x" + std::to_string(module.mesh.replicate) +
-         " micro-steps=" + std::to_string(module.microSteps) + " micro-batch=" + std::to_string(options.microBatch) +
-         " precision=" + options.precision + " wire=f32 accumulation=f32 reduce=" + reduce +
-         " layout=" + fingerprint(layout) + " graph=" + options.graphFingerprint + " threads=1";
+         " micro-steps=" + std::to_string(module.microSteps) +
+         " micro-batch=" + std::to_string(options.microBatch) + " precision=" + options.precision +
+         " wire=f32 accumulation=f32 reduce=" + reduce + " layout=" + fingerprint(layout) +
+         " graph=" + options.graphFingerprint + " threads=1";
 }
 
-plan::Plan emitPlan(const Module &module, const EmitOptions &options) { return Emitter(module, options).run(); }
+plan::Plan emitPlan(const Module &module, const EmitOptions &options) {
+  return Emitter(module, options).run();
+}
 
 } // namespace zerocc

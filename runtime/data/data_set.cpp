@@ -99,7 +99,7 @@ private:
       if (input.hasRange && input.low >= input.high)
         fail("input " + quoted(input.name) + " allows no value: its range is empty");
       if (input.role != "tokens" && input.role != "labels" && input.role != "iota" && input.role != "ones" &&
-          input.role != "zeros" && input.role != "data")
+          input.role != "zeros" && input.role != "data" && input.role != "random")
         fail("input " + quoted(input.name) + " has unknown role " + quoted(input.role));
     }
   }
@@ -284,6 +284,8 @@ private:
       made.kind = Binding::Kind::ones;
     else if (input.role == "iota")
       made.kind = Binding::Kind::iota;
+    else if (input.role == "random" && input.dtype == DType::i64 && made.count == 3)
+      made.kind = Binding::Kind::random;
     else
       failForMissing(input);
     return made;
@@ -459,6 +461,12 @@ Status DataSet::fill(const Batch &batch, int index, void *target) const {
     fillWhole(input.dtype, binding.count, input.dims.empty() ? 1 : input.dims.back(),
               binding.kind == Binding::Kind::iota, target);
     return success();
+  case Binding::Kind::random: { // the global micro-batch, so that every split with the same N K draws the same
+    const int64_t counters[3] = {static_cast<int64_t>(options_.seed), batch.step,
+                                 batch.k * shape_.ranks + batch.rank};
+    std::memcpy(target, counters, sizeof counters);
+    return success();
+  }
   case Binding::Kind::whole:
     return fillElements(index, 0, binding.count, target);
   case Binding::Kind::samples:
@@ -539,6 +547,9 @@ std::vector<std::string> DataSet::describe() const {
       break;
     case Binding::Kind::iota:
       line += "0, 1, 2, … along the last dim";
+      break;
+    case Binding::Kind::random:
+      line += "seed " + std::to_string(options_.seed) + ", step and micro-batch, for random numbers";
       break;
     case Binding::Kind::whole:
       line += binding.source + ", the same in every micro-batch";

@@ -37,7 +37,7 @@ struct Batch {
 
 struct DataOptions {
   bool shuffle = false; // a new order in every epoch; else in the order of the files
-  uint64_t seed = 0;
+  uint64_t seed = 0; // of the order, and of inputs of role `random`
 };
 
 /// The data of all inputs of a plan. One object serves all ranks of a process; `fill` may be called from
@@ -65,7 +65,7 @@ public:
 private:
   /// Where an input's values come from. Sample i begins at element `first + i * stride` of the array.
   struct Binding {
-    enum class Kind : uint8_t { iota, ones, zeros, samples, whole } kind = Kind::zeros;
+    enum class Kind : uint8_t { iota, ones, zeros, random, samples, whole } kind = Kind::zeros;
     ArrayView array;
     std::string source; // as given, for messages
     int64_t first = 0, stride = 0;

@@ -15,7 +15,7 @@ enum Scalar : int {
   kScalarMomentum, // sgd
   kScalarNesterov, // sgd, 0/1
   kScalarClip,     // 0: off
-  kScalarSchedule, // 0 constant, 1 linear, 2 cosine
+  kScalarSchedule, // enum Schedule
   kScalarWarmupSteps,
   kScalarTotalSteps,
   kScalarMinLr,
@@ -31,10 +31,17 @@ enum Scalar : int {
   kScalarSkipped,     // steps skipped so far
   kScalarCorrection1, // 1 - beta1^t
   kScalarCorrection2, // 1 - beta2^t
+  // what the schedule needs beside warm-up, total and least rate (lr_schedule.cpp); set by the host
+  kScalarSchedule0 = 24,
+  kScalarSchedule7 = 31,
   // per parameter group g: kScalarGroups + 2 g = weight decay, + 1 = learning-rate factor; set by the host
   kScalarGroups = 32,
   kScalars = 64
 };
+
+/// Kinds of learning-rate schedule: ours count warm-up from the first step, DeepSpeed's from the step before it.
+enum class Schedule : int { constant, linear, cosine, warmupLr, warmupDecayLr, warmupCosineLr, oneCycle, lrRangeTest };
+
 constexpr int kMaxGroups = (kScalars - kScalarGroups) / 2;
 
 } // namespace zerocc

@@ -130,7 +130,8 @@ private:
   void writeByHost() {
     for (const plan::Storage &storage : plan_.storages()) {
       bool byHost = storage.kind() == plan::Storage::PARAMETER || storage.kind() == plan::Storage::MOMENT1 ||
-                    storage.kind() == plan::Storage::MOMENT2 || storage.kind() == plan::Storage::SCALARS;
+                    storage.kind() == plan::Storage::MOMENT2 || storage.kind() == plan::Storage::SCALARS ||
+                    storage.kind() == plan::Storage::BUFFER;
       if (byHost)
         put(hostValue(storage));
     }
@@ -716,6 +717,9 @@ private:
       break;
     case plan::Storage::GRADIENT:
       mayWrite = isMicroStep();
+      break;
+    case plan::Storage::BUFFER:
+      mayWrite = op_ == OpKind::Assign && (isMicroStep() || isNamed("update"));
       break;
     default:
       break;

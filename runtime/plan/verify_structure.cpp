@@ -281,6 +281,12 @@ private:
         findings_.add(name + " has " + std::to_string(storage.elements()) + " elements of dtype " +
                       std::to_string(storage.dtype()) + ", expected " + std::to_string(int(kScalars)) +
                       " of f64");
+      if (storage.kind() == plan::Storage::BUFFER) {
+        if (storage.region() != kPersistent || storage.initializer().empty())
+          findings_.add(name + " is a buffer: it must be persistent and name the initializer of its first value");
+        if (!(elementsOfDims(storage.dims()).value() == static_cast<int64_t>(storage.elements())))
+          findings_.add(name + " has " + std::to_string(storage.elements()) + " elements, its dims say otherwise");
+      }
       if (!isOfBucket(storage.kind()))
         continue;
       if (storage.bucket() < 0 || storage.bucket() >= plan_.buckets_size()) {

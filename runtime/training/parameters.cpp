@@ -85,6 +85,21 @@ int64_t elementsOf(const plan::Constant &constant) {
 Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values) {
   for (int b = 0; b < plan.buckets_size(); ++b)
     ZEROCC_TRY(loadBucket(plan, executor, b, values));
+  for (const plan::Storage &storage : plan.storages()) {
+    if (storage.kind() != plan::Storage::BUFFER)
+      continue;
+    char *target = executor.address(storage.region(), storage.offset());
+    const auto elements = static_cast<int64_t>(storage.elements());
+    if (values.normalStd && !values.model) { // a fresh network: mean 0, variance 1
+      const bool isVariance = storage.name().find("var") != std::string::npos;
+      std::fill_n(reinterpret_cast<float *>(target), elements, isVariance ? 1.0f : 0.0f);
+      continue;
+    }
+    if (!values.model)
+      return Error("buffer \"" + storage.name() + "\" lies in the model file",
+                   "give --model " + plan.provenance().model_file());
+    ZEROCC_TRY(values.model->read(storage.initializer(), 0, elements, DType::f32, target));
+  }
   for (const plan::Constant &constant : plan.constants()) {
     char *target = executor.address(0, constant.offset());
     DType dtype = static_cast<DType>(constant.dtype());
@@ -98,6 +113,16 @@ Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValue
     }
   }
   return success();
+}
+
+std::vector<float> readBuffer(const plan::Plan &plan, RankGroup &group, const std::string &name) {
+  for (const plan::Storage &storage : plan.storages())
+    if (storage.name() == name) {
+      const auto *values =
+          reinterpret_cast<const float *>(group.executor(0).address(storage.region(), storage.offset()));
+      return std::vector<float>(values, values + storage.elements());
+    }
+  return {};
 }
 
 std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int index, Tensor which) {

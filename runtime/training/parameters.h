@@ -18,6 +18,10 @@ struct InitialValues {
 /// are whole or nobody updates it), constants. A rank reads only what it owns.
 Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values);
 
+/// The values of a buffer (a running statistic) by its name; equal on all ranks between steps.
+std::vector<float> readBuffer(const plan::Plan &plan, RankGroup &group, const std::string &name);
+
+
 /// A parameter or its summed gradient (row-major, f32), put together from the owners' parts. Between segments only.
 enum class Tensor { parameter, gradient };
 std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int parameter, Tensor which);

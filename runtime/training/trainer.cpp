@@ -1,5 +1,6 @@
 #include "runtime/training/trainer.h"
 
+#include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/scalars.h"
 
 #include <chrono>
@@ -27,10 +28,6 @@ constexpr RunTimeValue kRunTimeValues[] = {
     {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
     {"weight-decay", -1, "of matrices (vectors do not decay)"},
 };
-
-double scheduleNumber(const std::string &name) {
-  return name == "linear" ? 1 : name == "cosine" ? 2 : 0;
-}
 
 } // namespace
 
@@ -62,7 +59,6 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
   scalars[kScalarMomentum] = defaults.momentum();
   scalars[kScalarNesterov] = defaults.nesterov();
   scalars[kScalarClip] = defaults.clip_grad_norm();
-  scalars[kScalarSchedule] = scheduleNumber(defaults.lr_schedule());
   scalars[kScalarWarmupSteps] = static_cast<double>(defaults.warmup_steps());
   scalars[kScalarTotalSteps] =
       static_cast<double>(defaults.total_steps() ? defaults.total_steps() : options.totalSteps);
@@ -72,6 +68,7 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     scalars[kScalarGroups + 2 * g] = defaults.group_weight_decay(g);
     scalars[kScalarGroups + 2 * g + 1] = defaults.group_lr_factor(g);
   }
+  ZEROCC_TRY(writeSchedule(options.schedule.empty() ? defaults.lr_schedule() : options.schedule, scalars));
   for (const auto &[name, value] : options.set) {
     const RunTimeValue *found = nullptr;
     for (const RunTimeValue &candidate : kRunTimeValues)

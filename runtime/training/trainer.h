@@ -22,6 +22,7 @@ struct TrainerOptions {
   InitialValues values;
   /// Run-time values by name (lr, beta1, weight-decay, …) over the plan's defaults.
   std::vector<std::pair<std::string, double>> set;
+  std::string schedule; // of the learning rate (lr_schedule.h); empty: the plan's
   int64_t totalSteps = 0; // length of the schedule when the plan does not say
   RankGroupOptions group;
 };

@@ -77,7 +77,14 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
       entries.push_back({parameter.name(), ElementType::f32, {parameter.dims().begin(), parameter.dims().end()}});
       byName[parameter.name()] = p;
     }
+    for (const plan::Storage &storage : plan.storages())
+      if (storage.kind() == plan::Storage::BUFFER)
+        entries.push_back({storage.name(), ElementType::f32, {storage.dims().begin(), storage.dims().end()}});
     return writeSafetensors(target, entries, {{"format", "pt"}}, [&](const std::string &name) -> Expected<Bytes> {
+      if (!byName.count(name)) {
+        values = readBuffer(plan, group, name);
+        return bytesOf();
+      }
       values = readTensor(plan, group, byName.at(name), Tensor::parameter);
       return bytesOf();
     });
@@ -87,7 +94,17 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
   std::vector<std::string> names;
   for (const auto &[name, home] : homes)
     names.push_back(name);
+  std::map<std::string, std::string> buffers; // initializer -> storage
+  for (const plan::Storage &storage : plan.storages())
+    if (storage.kind() == plan::Storage::BUFFER) {
+      buffers[storage.initializer()] = storage.name();
+      names.push_back(storage.initializer());
+    }
   return exportOnnx(model, target, names, [&](const std::string &name) -> Expected<Bytes> {
+    if (auto buffer = buffers.find(name); buffer != buffers.end()) {
+      values = readBuffer(plan, group, buffer->second);
+      return bytesOf();
+    }
     Home home = homes.at(name);
     const plan::Parameter &parameter = plan.parameters(home.parameter);
     values = readTensor(plan, group, home.parameter, Tensor::parameter);

@@ -93,6 +93,14 @@ public:
         return Outcome::refused;
       }
     }
+    for (const Input &input : (*module)->inputs) {
+      if (input.role == "random") { // the expected numbers are those of NumPy's generator
+        why = "draws random numbers";
+        return Outcome::refused;
+      }
+      if (input.role == "training")
+        inputs[input.value->name] = HostTensor::integer({DType::boolean, {}}, {1});
+    }
     auto weights = StoredWeights::open(path);
     if (!weights)
       return Outcome::unreadable;

@@ -2,6 +2,7 @@
 // the same.
 
 #include "runtime/kernels/cpu/prepare.h"
+#include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/scalars.h"
 
 #include <algorithm>
@@ -39,24 +40,6 @@ Exchange combine(const StepState &state, const double *rows) {
   return out;
 }
 
-// warm-up: base (step + 1) / warmup; then constant, or from base to min at the last step: linear, cosine
-double learningRate(const double *scalars) {
-  double step = scalars[kScalarStep], base = scalars[kScalarBaseLr], least = scalars[kScalarMinLr];
-  double warmup = scalars[kScalarWarmupSteps];
-  if (step < warmup)
-    return base * (step + 1) / warmup;
-  double progress =
-      std::clamp((step - warmup) / std::max(1.0, scalars[kScalarTotalSteps] - warmup), 0.0, 1.0);
-  switch (static_cast<int>(scalars[kScalarSchedule])) {
-  case 1:
-    return base + (least - base) * progress;
-  case 2:
-    return least + 0.5 * (base - least) * (1 + std::cos(M_PI * progress));
-  default:
-    return base;
-  }
-}
-
 void runStepScalars(const KernelCall &call) {
   const auto &state = stateOf<StepState>(call);
   double *scalars = pointer<double>(call.results[0]);
@@ -72,7 +55,8 @@ void runStepScalars(const KernelCall &call) {
   bool skip =
       sums.nonFinite > 0 || !std::isfinite(sums.squares) || !std::isfinite(norm) || !std::isfinite(sums.loss);
 
-  scalars[kScalarLr] = learningRate(scalars);
+  scalars[kScalarLr] = scheduledRate(scalars);
+  scalars[kScalarBeta1] = scheduledBeta1(scalars);
   scalars[kScalarLoss] = loss;
   scalars[kScalarCount] = sums.count;
   scalars[kScalarGradNorm] = norm;
