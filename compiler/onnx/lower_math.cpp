@@ -241,10 +241,10 @@ Values lowerSelu(NodeLowering &n) {
                 n.floatAttribute("gamma", 1.05070102214813232421875))};
 }
 
-// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|)
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). At 0 max passes on half a gradient, which is right here; relu passes none.
 static Value *softplus(NodeLowering &n, Value *x) {
   Value *small = n.unary(OpKind::Exp, n.unary(OpKind::Neg, n.unary(OpKind::Abs, x)));
-  Value *positive = n.unary(OpKind::Relu, x);
+  Value *positive = n.binary(OpKind::Max, x, 0.0);
   return n.add(positive, n.unary(OpKind::Log, n.add(small, 1.0)));
 }
 

@@ -9,11 +9,12 @@
 
 namespace zerocc {
 
-/// Values of the model's outputs, by the plain interpreter; `inputs` by name, weights from the file.
-inline Expected<std::vector<HostTensor>> evaluateModel(const Module &module, const StoredWeights *weights,
-                                                       const std::map<std::string, HostTensor> &inputs,
-                                                       const InterpretOptions &options = {}) {
-  llvm::DenseMap<const Value *, HostTensor> bindings;
+using Bindings = llvm::DenseMap<const Value *, HostTensor>;
+
+/// Host values of the module's inputs (by name, from `inputs`), parameters and stored constants (from the file).
+inline Expected<Bindings> bindValues(const Module &module, const StoredWeights *weights,
+                                     const std::map<std::string, HostTensor> &inputs) {
+  Bindings bindings;
   auto bindStored = [&](const Value *value, const DataSource &source) -> Status {
     if (source.kind != DataSource::Kind::initializer)
       return success();
@@ -35,6 +36,14 @@ inline Expected<std::vector<HostTensor>> evaluateModel(const Module &module, con
       return Error("no value for input " + input.value->name);
     bindings[input.value.get()] = found->second;
   }
+  return bindings;
+}
+
+/// Values of the model's outputs, by the plain interpreter; `inputs` by name, weights from the file.
+inline Expected<std::vector<HostTensor>> evaluateModel(const Module &module, const StoredWeights *weights,
+                                                       const std::map<std::string, HostTensor> &inputs,
+                                                       const InterpretOptions &options = {}) {
+  ZEROCC_ASSIGN(Bindings bindings, bindValues(module, weights, inputs));
   return interpret(module, *module.graph("forward"), bindings, options);
 }
 
