@@ -269,10 +269,11 @@ std::vector<Diagnostic> assignRoles(const ImportOptions &options, Module &module
         reported.role = input.role;
   }
   for (const auto &[name, role] : options.inputRoles) {
+    const std::string &wanted = name; // a binding cannot be captured
     if (!llvm::is_contained(kRoles, role))
       findings.push_back({"--input " + name + "=" + role + ": no such role",
                           "roles are tokens, labels, iota, ones, zeros, data"});
-    if (llvm::none_of(report.inputs, [&](const ImportedInput &input) { return input.name == name; }))
+    if (llvm::none_of(report.inputs, [&](const ImportedInput &input) { return input.name == wanted; }))
       findings.push_back({"--input " + name + "=" + role + ": the model has no such input", ""});
   }
   return findings;

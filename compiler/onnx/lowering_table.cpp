@@ -4,6 +4,8 @@
 
 #include "compiler/onnx/structure.h"
 
+#include "llvm/ADT/StringRef.h"
+
 namespace zerocc {
 
 static constexpr int kNow = kNewestOpset;
@@ -137,6 +139,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Shrink", 9, kNow, lowerShrink, ""},
     {"", "Sigmoid", 1, kNow, lowerSigmoid, ""},
     {"", "Sign", 9, kNow, lowerSign, ""},
+    {"", "SimplifiedLayerNormalization", 1, kNow, lowerSimplifiedLayerNormalization, "last axis"},
     {"", "Sin", 7, kNow, lowerSin, ""},
     {"", "Sinh", 9, kNow, lowerSinh, ""},
     {"", "Size", 1, kNow, lowerSize, ""},
@@ -165,6 +168,24 @@ static constexpr LoweringRow kRows[] = {
     {"", "Upsample", 1, kNow, lowerUpsample, "known scales"},
     {"", "Where", 9, kNow, lowerWhere, ""},
     {"", "Xor", 1, kNow, lowerXor, ""},
+    {"com.microsoft", "Attention", 1, kNow, lowerContribAttention, "without a cache"},
+    {"com.microsoft", "BiasGelu", 1, kNow, lowerBiasGelu, ""},
+    {"com.microsoft", "BiasSplitGelu", 1, kNow, lowerBiasSplitGelu, ""},
+    {"com.microsoft", "EmbedLayerNormalization", 1, kNow, lowerEmbedLayerNormalization, ""},
+    {"com.microsoft", "FastGelu", 1, kNow, lowerFastGelu, ""},
+    {"com.microsoft", "FusedConv", 1, kNow, lowerFusedConv, ""},
+    {"com.microsoft", "FusedGemm", 1, kNow, lowerFusedGemm, ""},
+    {"com.microsoft", "FusedMatMul", 1, kNow, lowerFusedMatMul, ""},
+    {"com.microsoft", "Gelu", 1, kNow, lowerContribGelu, ""},
+    {"com.microsoft", "GroupNorm", 1, kNow, lowerContribGroupNorm, ""},
+    {"com.microsoft", "GroupQueryAttention", 1, kNow, lowerGroupQueryAttention, "without a cache"},
+    {"com.microsoft", "LayerNormalization", 1, kNow, lowerLayerNormalization, ""},
+    {"com.microsoft", "MultiHeadAttention", 1, kNow, lowerMultiHeadAttention, "without a cache"},
+    {"com.microsoft", "QuickGelu", 1, kNow, lowerQuickGelu, ""},
+    {"com.microsoft", "RotaryEmbedding", 1, kNow, lowerContribRotaryEmbedding, ""},
+    {"com.microsoft", "SimplifiedLayerNormalization", 1, kNow, lowerSimplifiedLayerNormalization, "last axis"},
+    {"com.microsoft", "SkipLayerNormalization", 1, kNow, lowerSkipLayerNormalization, ""},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, kNow, lowerSkipSimplifiedLayerNormalization, ""},
 };
 
 llvm::ArrayRef<LoweringRow> loweringTable() { return kRows; }
@@ -197,7 +218,9 @@ constexpr Remedy kRemedies[] = {
 
 std::string remedyFor(const FlatNode &node) {
   if (node.domain == "com.microsoft")
-    return "this op is made by ONNX Runtime's optimizer: train from the model before it was optimized";
+    return llvm::StringRef(node.op).contains("NBits") || llvm::StringRef(node.op).startswith("Q")
+               ? "its weights are quantised: train from the float export of the model"
+               : "this op is made by ONNX Runtime's optimizer: train from the model before it was optimized";
   if (!node.domain.empty())
     return "export the model without ops of domain \"" + node.domain + "\"";
   for (const Remedy &remedy : kRemedies)

@@ -183,6 +183,27 @@ Values lowerLstm(NodeLowering &n);
 Values lowerResize(NodeLowering &n);
 Values lowerUpsample(NodeLowering &n);
 
+// lower_contrib.cpp
+Values lowerBiasGelu(NodeLowering &n);
+Values lowerContribGelu(NodeLowering &n);
+Values lowerFastGelu(NodeLowering &n);
+Values lowerQuickGelu(NodeLowering &n);
+Values lowerBiasSplitGelu(NodeLowering &n);
+Values lowerSkipLayerNormalization(NodeLowering &n);
+Values lowerSkipSimplifiedLayerNormalization(NodeLowering &n);
+Values lowerSimplifiedLayerNormalization(NodeLowering &n);
+Values lowerEmbedLayerNormalization(NodeLowering &n);
+Values lowerFusedMatMul(NodeLowering &n);
+Values lowerFusedGemm(NodeLowering &n);
+Values lowerFusedConv(NodeLowering &n);
+Values lowerContribGroupNorm(NodeLowering &n);
+Values lowerContribRotaryEmbedding(NodeLowering &n);
+Values lowerContribAttention(NodeLowering &n);
+Values lowerMultiHeadAttention(NodeLowering &n);
+Values lowerGroupQueryAttention(NodeLowering &n);
+
+// lower_contrib.cpp
+
 // Shared by several files.
 /// What a rotary embedding works on: x [B, H, S, D]; caches of half as many angles as elements are rotated, [S, half]
 /// (with positions: [any, half]) or [B, S, half]; dims 0: all elements of a head.

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zerocc {
+
+/// One way into the program for bytes from outside. `run` must come back, whatever they are; `mutate` changes
+/// input of this form in place so that much of it stays well-formed, and gives its new size.
+struct FuzzTarget {
+  const char *name;
+  void (*run)(const uint8_t *data, size_t size);
+  size_t (*mutate)(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+};
+
+const std::vector<FuzzTarget> &fuzzTargets();
+
+// fuzz_import.cpp: a serialized ModelProto, through loading, checks, inlining, folding and lowering.
+void fuzzImport(const uint8_t *data, size_t size);
+size_t mutateImport(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+// fuzz_plan.cpp: a serialized plan, through the verifier, and (with and without a right head) through the
+// loader.
+void fuzzPlan(const uint8_t *data, size_t size);
+size_t mutatePlan(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+// fuzz_npy.cpp: a .npy file, and the same bytes as a .npz.
+void fuzzNpy(const uint8_t *data, size_t size);
+// fuzz_safetensors.cpp
+void fuzzSafetensors(const uint8_t *data, size_t size);
+size_t mutateSafetensors(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+/// Changes single bytes, copies and drops stretches.
+size_t mutateBytes(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+
+/// A file in memory that holds the bytes; its path is good until the next one.
+std::string fileOf(const uint8_t *data, size_t size);
+
+} // namespace zerocc
