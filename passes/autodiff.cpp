@@ -1,219 +1,17 @@
-// Reverse mode over a straight-line graph.
-//
-// 1. Forward: mark the values that depend on a trainable parameter through ops that let a gradient pass. Only
-// these
-//    ever get one.
-// 2. Backward: seed the loss with 1 / static_count and walk the forward nodes from the last to the first. A
-// node whose
-//    results have gradients asks its rule for those of its operands; each is a contribution to the operand.
-// 3. A value's contributions are complete once the walk has passed its first reader; then they are summed, in
-// forward
-//    order of the readers: ((c1 + c2) + c3). The order is part of the graph, so no scheduler changes the bits
-//    of a tied parameter's gradient.
-// 4. Contributions that are zero-padded parts and tile the value (it was split) are concatenated instead of
-// padded and
-//    added.
-// 5. What nobody reads is removed: rules build the gradients of all operands without asking.
-//
-// Linear in nodes and operands. It takes no decision about memory: recomputation and order are later passes'.
+// The walk is compiler/ops/reverse_mode.cpp; here is what it starts from and what becomes of its results.
 
 #include "passes/autodiff.h"
 
 #include "compiler/ops/interpreter.h"
+#include "compiler/ops/reverse_mode.h"
 #include "passes/dead_code.h"
 
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
-
-#include <algorithm>
 
 namespace zerocc {
 namespace {
 
-/// What the reader of a value adds to the value's gradient.
-struct Contribution {
-  const Node *reader;
-  Value *gradient;
-};
-
 bool isFloatValue(const Value *value) { return isFloat(value->type.dtype); }
-
-bool isZeroPad(const Value *value) {
-  return !value->isGlobal() && value->definition->op == OpKind::Pad &&
-         value->definition->attributes.getFloat("value") == 0;
-}
-
-/// The one axis along which a pad adds something; -1 when it adds nothing, nullopt when there are several.
-std::optional<int64_t> paddedAxis(const Node &pad) {
-  std::vector<int64_t> low = pad.attributes.getInts("low"), high = pad.attributes.getInts("high");
-  int64_t axis = -1;
-  for (size_t i = 0; i < low.size(); ++i)
-    if (low[i] != 0 || high[i] != 0) {
-      if (axis >= 0)
-        return std::nullopt;
-      axis = static_cast<int64_t>(i);
-    }
-  return axis;
-}
-
-/// The pads' operands in their order along `axis`, when they tile it without gap or overlap; else nothing.
-struct Tiling {
-  int64_t axis = -1;
-  llvm::SmallVector<Value *, 4> parts;
-};
-
-std::optional<Tiling> tilingOf(llvm::ArrayRef<Contribution> contributions) {
-  Tiling tiling;
-  std::vector<std::pair<int64_t, Value *>> parts; // low margin, what is padded
-  for (const Contribution &contribution : contributions) {
-    if (!isZeroPad(contribution.gradient))
-      return std::nullopt;
-    const Node &pad = *contribution.gradient->definition;
-    std::optional<int64_t> axis = paddedAxis(pad);
-    if (!axis || *axis < 0 || (tiling.axis >= 0 && *axis != tiling.axis))
-      return std::nullopt;
-    tiling.axis = *axis;
-    parts.push_back({pad.attributes.getInts("low")[*axis], pad.input(0)});
-  }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const auto &a, const auto &b) { return a.first < b.first; });
-  int64_t end = 0;
-  for (const auto &[low, part] : parts) {
-    if (low != end)
-      return std::nullopt;
-    end += part->type.dims[tiling.axis];
-    tiling.parts.push_back(part);
-  }
-  if (end != contributions[0].gradient->type.dims[tiling.axis])
-    return std::nullopt;
-  return tiling;
-}
-
-class Autodiff {
-public:
-  Autodiff(Module &module, Graph &graph) : module_(module), graph_(graph), builder_(module, graph) {}
-
-  Status run(Value *loss, Value *seed) {
-    const int64_t forwardNodes = static_cast<int64_t>(graph_.nodes.size());
-    markDependent();
-    for (const Node *node : graph_.nodes)
-      for (const Value *input : node->inputs)
-        firstReader_.try_emplace(input, node);
-
-    if (dependent_.contains(loss))
-      gradients_[loss] = seed;
-    for (int64_t i = forwardNodes - 1; i >= 0; --i) {
-      const Node &node = *graph_.nodes[i];
-      builder_.location = node.location + "~";
-      differentiate(node);
-      for (Value *input : node.inputs)
-        if (firstReader_.lookup(input) == &node)
-          sumContributions(input);
-    }
-    std::reverse(findings_.begin(), findings_.end());
-    return findings_.empty() ? success() : Status(Error(std::move(findings_)));
-  }
-
-  Value *gradientOf(const Value *value) const { return gradients_.lookup(value); }
-
-private:
-  void markDependent() {
-    for (const Parameter &parameter : module_.parameters)
-      if (parameter.trainable && isFloatValue(parameter.value.get()))
-        dependent_.insert(parameter.value.get());
-    for (const Node *node : graph_.nodes) {
-      if (!passesGradients(node->op) ||
-          llvm::none_of(node->inputs, [&](Value *v) { return dependent_.contains(v); }))
-        continue;
-      for (const Value *result : node->results)
-        if (isFloatValue(result) && !isLabelCount(*node, result))
-          dependent_.insert(result);
-    }
-  }
-
-  /// False where the result is constant almost everywhere. Ops that only lack a rule pass: they must be
-  /// refused.
-  static bool passesGradients(OpKind op) { return llvm::StringRef(opRow(op).gradient) != "zeroGradient"; }
-
-  static bool isLabelCount(const Node &node, const Value *result) {
-    return node.op == OpKind::CrossEntropy && result->resultIndex == 1;
-  }
-
-  /// Adds the contributions of one node to its operands, if a gradient reaches it.
-  void differentiate(const Node &node) {
-    llvm::SmallVector<Value *, 3> resultGradients;
-    for (const Value *result : node.results)
-      resultGradients.push_back(gradients_.lookup(result));
-    if (llvm::none_of(resultGradients, [](Value *v) { return v != nullptr; }) || !checkDifferentiable(node))
-      return;
-    builder_.needed.clear();
-    for (const Value *input : node.inputs)
-      builder_.needed.push_back(dependent_.contains(input));
-    Gradients operandGradients = gradientsOf(builder_, node, resultGradients);
-    // From the last operand to the first, as the walk goes from the last reader to the first.
-    for (size_t i = node.inputs.size(); i-- > 0;)
-      if (operandGradients[i] && builder_.needs(static_cast<int>(i))) {
-        assert(operandGradients[i]->type == node.input(static_cast<int>(i))->type &&
-               "a gradient of another type");
-        contributions_[node.inputs[i]].push_back({&node, operandGradients[i]});
-      }
-  }
-
-  bool checkDifferentiable(const Node &node) {
-    if (!isDifferentiable(node.op)) {
-      refuse(node, "has no gradient rule");
-      return false;
-    }
-    bool hasStatistics = node.op == OpKind::LayerNorm || node.op == OpKind::CrossEntropy;
-    for (const Value *result : node.results)
-      if (hasStatistics && result->resultIndex > 0 && gradients_.lookup(result)) {
-        refuse(node, "cannot pass on the gradient of its result " + std::to_string(result->resultIndex) +
-                         "; only the first result may reach the loss");
-        return false;
-      }
-    return true;
-  }
-
-  void refuse(const Node &node, const std::string &what) {
-    findings_.push_back({"autodiff: node \"" + node.location + "\" (" + std::string(opText(node.op)) +
-                             ") lies between "
-                             "a trainable parameter and the loss and " +
-                             what,
-                         "freeze the parameters before it with --freeze, or choose another loss"});
-  }
-
-  /// The gradient of `value`, once all its readers have contributed.
-  void sumContributions(const Value *value) {
-    auto found = contributions_.find(value);
-    if (found == contributions_.end())
-      return;
-    std::vector<Contribution> contributions = std::move(found->second);
-    contributions_.erase(found);
-    std::reverse(contributions.begin(), contributions.end()); // forward order of use
-    builder_.location = contributions[0].reader->location + "~";
-    gradients_[value] = sum(contributions);
-  }
-
-  Value *sum(llvm::ArrayRef<Contribution> contributions) {
-    if (contributions.size() > 1)
-      if (std::optional<Tiling> tiling = tilingOf(contributions))
-        return builder_.concat(tiling->parts, tiling->axis);
-    Value *total = contributions[0].gradient;
-    for (const Contribution &contribution : contributions.drop_front())
-      total = builder_.add(total, contribution.gradient);
-    return total;
-  }
-
-  Module &module_;
-  Graph &graph_;
-  GradientBuilder builder_;
-  llvm::DenseSet<const Value *> dependent_; // on a trainable parameter, through ops that pass gradients
-  llvm::DenseMap<const Value *, const Node *> firstReader_;
-  llvm::DenseMap<const Value *, std::vector<Contribution>> contributions_; // last reader first, until summed
-  llvm::DenseMap<const Value *, Value *> gradients_;
-  std::vector<Diagnostic> findings_;
-};
 
 /// A constant of its own, so that a later pass can put loss scaling in its place.
 Value *addSeed(Module &module, const TensorType &type, double seed) {
@@ -252,16 +50,25 @@ Expected<PassReport> autodiff(Module &module, const Decisions &) {
   graph->results = std::move(results);
   removeDeadNodes(*graph);
   const int64_t forwardNodes = static_cast<int64_t>(graph->nodes.size());
-  Autodiff differentiation(module, *graph);
-  ZEROCC_TRY(differentiation.run(loss, addSeed(module, loss->type, 1 / *staticCount)));
+  GradientRequest request;
+  for (const Parameter &parameter : module.parameters)
+    if (parameter.trainable)
+      request.leaves.push_back(parameter.value.get());
+  request.root = loss;
+  request.seed = addSeed(module, loss->type, 1 / *staticCount);
+  request.prefix = "autodiff: ";
+  request.between = "a trainable parameter and the loss";
+  request.hint = "freeze the parameters before it with --freeze, or choose another loss";
+  ZEROCC_ASSIGN(std::vector<Value *> gradients, appendGradients(module, *graph, request));
 
   PassReport report;
   report.changed = true;
   graph->name = "micro_step";
+  size_t leaf = 0;
   for (Parameter &parameter : module.parameters) {
     if (!parameter.trainable)
       continue;
-    if (Value *gradient = differentiation.gradientOf(parameter.value.get())) {
+    if (Value *gradient = gradients[leaf++]) {
       graph->results.push_back({"grad:" + parameter.value->name, gradient});
       ++report.counters["gradients"];
     } else {

@@ -4,6 +4,7 @@
 
 #include "compiler/onnx/lowering.h"
 
+#include "compiler/onnx/lower_gradient.h"
 #include "compiler/onnx/settle_constants.h"
 #include "compiler/onnx/structure.h"
 
@@ -55,7 +56,10 @@ public:
 private:
   // --- names --------------------------------------------------------------------------------------------------------
 
-  void bind(const std::string &name, Value *value) { values_[name] = value; } // null: unknown
+  void bind(const std::string &name, Value *value) { // null: unknown
+    values_[name] = value;
+    firstNames_.try_emplace(value, name);
+  }
 
   Expected<std::string> read(const std::string &initializer) const {
     auto found = flat_.initializerOf.find(initializer);
@@ -164,6 +168,11 @@ private:
       if (llvm::none_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); }))
         continue;
       neededNames_.insert(node.inputs.begin(), node.inputs.end());
+      if (isGradient(node)) {
+        GradientNames names = namesOf(node);
+        neededNames_.insert(names.leaves.begin(), names.leaves.end());
+        neededNames_.insert(names.root);
+      }
       for (const auto &[name, subgraph] : node.subgraphs) {
         neededNames_.insert(subgraph->outputs.begin(), subgraph->outputs.end());
         markNeeded(*subgraph);
@@ -212,6 +221,8 @@ private:
     };
     if (node.domain.empty() && node.op == "If")
       return unknown ? giveUp() : lowerIf(node, operands);
+    if (isGradient(node))
+      return unknown ? giveUp() : lowerGradientNode(node, std::move(operands));
     const LoweringRow *row = rowOf(node);
     if (!row) {
       std::string op = node.domain.empty() ? node.op : node.domain + "." + node.op;
@@ -228,16 +239,52 @@ private:
       return giveUp();
     NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
     Values results = row->lower(lowering);
+    finish(node, lowering, results);
+  }
+
+  void finish(const FlatNode &node, NodeLowering &lowering, const Values &results) {
     for (size_t i = 0; i < node.outputs.size() && !lowering.failed(); ++i)
       if (!node.outputs[i].empty() && (i >= results.size() || !results[i]) && neededNames_.count(node.outputs[i]))
         lowering.fail("output " + std::to_string(i) + " (\"" + node.outputs[i] + "\") is not supported");
     if (lowering.failed()) {
       find(node, *lowering.finding);
-      return giveUp();
+      for (const std::string &output : node.outputs)
+        bind(output, nullptr);
+      return;
     }
     for (size_t i = 0; i < node.outputs.size(); ++i)
       if (!node.outputs[i].empty())
         bind(node.outputs[i], i < results.size() ? results[i] : nullptr);
+  }
+
+  void lowerGradientNode(const FlatNode &node, Values operands) {
+    NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
+    Values results;
+    GradientNames names = namesOf(node);
+    names.find = [this](const std::string &name) { return leafNamed(name); };
+    if (flat_.inlinedCalls > 0)
+      lowering.fail("names tensors, which is not supported in a model with local functions", "inline them first");
+    else
+      results = lowerGradient(lowering, names, module_, graph_, gradientNodes_);
+    finish(node, lowering, results);
+  }
+
+  /// The value whose gradient is that of the tensor `name`.
+  GradientNames::Named leafNamed(const std::string &name) {
+    if (flat_.initializerOf.count(name)) {
+      ParameterTable::Use use = parameters_.find(name, {nullptr, 0});
+      if (use.entry >= 0 && !use.transposed && !parameters_.entries[use.entry].report.split)
+        return {parameterValues_[use.entry], ""};
+      return {nullptr, use.entry < 0 ? "is a constant here" : "was tied or untied: keep it with --untie or --tie"};
+    }
+    auto found = values_.find(name);
+    if (found == values_.end() || !found->second)
+      return {};
+    if (module_.constantOf(found->second))
+      return {nullptr, "is a constant"};
+    if (firstNames_[found->second] != name)
+      return {nullptr, "is the same tensor as \"" + firstNames_[found->second] + "\": name that one"};
+    return {found->second, ""};
   }
 
   /// The branch that a condition known now picks.
@@ -302,6 +349,8 @@ private:
   Graph &graph_;
   Folder folder_;
   std::map<std::string, Value *> values_;
+  std::map<const Value *, std::string> firstNames_; // the name a value was first bound to
+  NodeSet gradientNodes_;                           // of all Gradient nodes
   std::vector<Value *> parameterValues_; // by entry
   std::map<std::pair<int, bool>, Value *> parameterReads_;
   std::set<std::string> neededNames_, bufferNames_;

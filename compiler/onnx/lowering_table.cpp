@@ -186,6 +186,9 @@ static constexpr LoweringRow kRows[] = {
     {"com.microsoft", "SimplifiedLayerNormalization", 1, kNow, lowerSimplifiedLayerNormalization, "last axis"},
     {"com.microsoft", "SkipLayerNormalization", 1, kNow, lowerSkipLayerNormalization, ""},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, kNow, lowerSkipSimplifiedLayerNormalization, ""},
+    {"ai.onnx.preview.training", "Adagrad", 1, kNow, lowerAdagrad, ""},
+    {"ai.onnx.preview.training", "Adam", 1, kNow, lowerAdam, ""},
+    {"ai.onnx.preview.training", "Momentum", 1, kNow, lowerMomentum, ""},
 };
 
 llvm::ArrayRef<LoweringRow> loweringTable() { return kRows; }
@@ -234,6 +237,7 @@ std::vector<ImportOp> importedOps() {
   for (const LoweringRow &row : kRows)
     ops.push_back({row.domain, row.op, row.since, row.until, row.limits});
   ops.push_back({"", "Constant", 1, kNow, "tensors and numbers"});
+  ops.push_back({"ai.onnx.preview.training", "Gradient", 1, kNow, "first order; named tensors are no constants"});
   ops.push_back({"", "If", 1, kNow, "known condition"});
   llvm::sort(ops, [](const ImportOp &a, const ImportOp &b) {
     return std::tie(a.domain, a.name) < std::tie(b.domain, b.name);

@@ -219,4 +219,9 @@ Value *flattenTo2D(NodeLowering &n, Value *x, int64_t axis);
 Value *moveBack(NodeLowering &n, Value *x, int64_t axis);
 Value *clip(NodeLowering &n, Value *x, Value *low, Value *high);
 
+// lower_training.cpp
+Values lowerAdam(NodeLowering &n);
+Values lowerMomentum(NodeLowering &n);
+Values lowerAdagrad(NodeLowering &n);
+
 } // namespace zerocc

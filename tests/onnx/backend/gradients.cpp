@@ -143,7 +143,9 @@ private:
       }
       central[i] = (*above - *below) / (2 * step);
       gap[i] = std::fabs((*above - 2 * here + *below) / step);
-      double scale = std::max({size, std::fabs(analytic), std::fabs(central[i])});
+      double scale = std::fabs(central[i]);
+      if (std::isfinite(analytic))
+        scale = std::max({scale, size, std::fabs(analytic)});
       tolerance = kTolerance * scale + 1e-9 * std::max(1.0, std::fabs(here));
       if (std::fabs(analytic - central[i]) <= tolerance) {
         ++check.inputs;
