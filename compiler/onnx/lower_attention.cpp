@@ -116,7 +116,7 @@ Values lowerAttention(NodeLowering &n) {
   Value *presentKey = k, *presentValue = v;
   qHeads = q->type.dims[1];
   kvHeads = k->type.dims[1];
-  if (qHeads % kvHeads != 0)
+  if (kvHeads < 1 || qHeads % kvHeads != 0)
     return {n.fail(std::to_string(qHeads) + " query heads are no groups of " + std::to_string(kvHeads) + " key heads")};
   k = repeatHeads(n, k, qHeads / kvHeads);
   v = repeatHeads(n, v, qHeads / kvHeads);

@@ -3,6 +3,7 @@
 
 #include "compiler/onnx/lowerings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -79,7 +80,7 @@ Values lowerBatchNormalization(NodeLowering &n) {
   std::vector<int64_t> axes(x->type.rank());
   std::iota(axes.begin(), axes.end(), 0);
   axes.erase(axes.begin() + 1);
-  const double count = static_cast<double>(x->type.elements()) / static_cast<double>(x->type.dims[1]);
+  const double count = static_cast<double>(x->type.elements()) / static_cast<double>(std::max<int64_t>(1, x->type.dims[1]));
   auto mean = [&](Value *value) { return n.div(n.reduceSum(value, axes), count); };
   Value *batchMean = mean(x);
   Value *centred = n.sub(x, perChannel(n, batchMean, x));

@@ -47,6 +47,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Cosh", 9, kNow, lowerCosh, ""},
     {"", "CumProd", 26, kNow, lowerCumProd, "known axis"},
     {"", "CumSum", 11, kNow, lowerCumSum, "known axis"},
+    {"", "DFT", 17, kNow, lowerDft, "up to 4096 points"},
     {"", "DepthToSpace", 1, kNow, lowerDepthToSpace, ""},
     {"", "Det", 11, kNow, lowerDet, "up to 4 x 4"},
     {"", "Div", 1, kNow, lowerDiv, ""},

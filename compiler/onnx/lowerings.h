@@ -204,6 +204,9 @@ Values lowerGroupQueryAttention(NodeLowering &n);
 
 // lower_contrib.cpp
 
+// lower_signal.cpp
+Values lowerDft(NodeLowering &n);
+
 // Shared by several files.
 /// What a rotary embedding works on: x [B, H, S, D]; caches of half as many angles as elements are rotated, [S, half]
 /// (with positions: [any, half]) or [B, S, half]; dims 0: all elements of a head.

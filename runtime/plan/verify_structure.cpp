@@ -674,11 +674,14 @@ Extent extentOf(const plan::Operand &operand, int64_t shard) {
 }
 
 bool isContiguous(const plan::Operand &operand) {
+  if (operand.strides_size() > operand.dims_size())
+    return false; // reported elsewhere: such an operand has no meaning
   int64_t expected = 1;
   for (int d = operand.strides_size() - 1; d >= 0; --d) {
     if (operand.dims(d) != 1 && operand.strides(d) != expected)
       return false;
-    expected *= operand.dims(d);
+    if (__builtin_mul_overflow(expected, operand.dims(d), &expected))
+      return false;
   }
   return true;
 }
