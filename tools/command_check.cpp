@@ -1,5 +1,6 @@
 #include "passes/attach_loss.h"
 #include "tools/compile_flags.h"
+#include "tools/table.h"
 
 #include <cstdio>
 #include <iostream>
@@ -11,18 +12,18 @@ void printReport(const ImportReport &report) {
   if (!report.dims.empty()) {
     std::cout << "dims:\n";
     for (const auto &[name, places] : report.dims) {
-      std::cout << "  " << name;
+      std::cout << "  " << printable(name);
       auto bound = report.boundDims.find(name);
       if (bound != report.boundDims.end())
         std::cout << " = " << bound->second;
       else
-        std::cout << "  (bind with --dim " << name << "=VALUE)";
+        std::cout << "  (bind with --dim " << printable(name) << "=VALUE)";
       std::cout << "\n";
     }
   }
   std::cout << "inputs:\n";
   for (const ImportedInput &input : report.inputs)
-    std::cout << "  " << input.name << "  " << input.dims << "  "
+    std::cout << "  " << printable(input.name) << "  " << printable(input.dims) << "  "
               << (input.role.empty() ? "not read" : "role " + input.role) << "\n";
   int64_t elements = 0, trainable = 0;
   for (const ImportedParameter &parameter : report.parameters) {
@@ -32,18 +33,18 @@ void printReport(const ImportReport &report) {
   std::cout << "parameters: " << report.parameters.size() << " (" << elements << " elements, " << trainable
             << " trainable)\n";
   for (const ImportedParameter &parameter : report.parameters) {
-    std::cout << "  " << parameter.name << "  " << print(parameter.type) << (parameter.trainable ? "" : "  frozen")
-              << (parameter.reason.empty() ? "" : "  (" + parameter.reason + ")");
+    std::cout << "  " << printable(parameter.name) << "  " << print(parameter.type) << (parameter.trainable ? "" : "  frozen")
+              << (parameter.reason.empty() ? "" : "  (" + printable(parameter.reason) + ")");
     for (const std::string &copy : parameter.transposedCopies)
-      std::cout << "  = transpose of " << copy;
+      std::cout << "  = transpose of " << printable(copy);
     for (const std::string &copy : parameter.copies)
-      std::cout << "  = " << copy;
+      std::cout << "  = " << printable(copy);
     std::cout << "\n";
   }
   for (const std::string &repair : report.repairs)
-    std::cout << "repair: " << repair << "\n";
+    std::cout << "repair: " << printable(repair) << "\n";
   for (const std::string &note : report.notes)
-    std::cout << "note: " << note << "\n";
+    std::cout << "note: " << printable(note) << "\n";
   std::cout << "nodes: " << report.nodes << " ONNX, " << report.nodesAfterFolding << " core after folding\n";
 }
 
