@@ -179,6 +179,57 @@ Values lowerConvTranspose(NodeLowering &n) {
   return {addBias(n, result, 2)};
 }
 
+/// Adds blocks [N, C kernel, blocks] up to an image: the gradient of cutting it into blocks, which is a convolution
+/// with one weight 1 per kernel element.
+Values lowerCol2Im(NodeLowering &n) {
+  Value *x = n.in(0);
+  std::optional<std::vector<int64_t>> image = n.constantInts(1, "the image's shape"),
+                                      kernel = n.constantInts(2, "the block's shape");
+  if (!x || !image || !kernel)
+    return {nullptr};
+  const size_t spatial = image->size();
+  if (spatial < 1 || spatial > 3 || kernel->size() != spatial)
+    return {n.fail("needs one to three spatial axes, got " + std::to_string(spatial))};
+  auto strides = entries(n, "strides", spatial, 1, 1), dilations = entries(n, "dilations", spatial, 1, 1),
+       pads = entries(n, "pads", 2 * spatial, 0, 0);
+  if (!strides || !dilations || !pads)
+    return {nullptr};
+  constexpr int64_t kMostElements = 1 << 16; // of a block
+  int64_t elements = 1, blocks = 1;
+  Dims counts, weightDims;
+  OnnxWindow window{*kernel, *strides, *dilations, {}, {}};
+  for (size_t axis = 0; axis < spatial; ++axis) {
+    const int64_t size = (*kernel)[axis];
+    if (size < 1 || (*image)[axis] < 1 || elements > kMostElements / size)
+      return {n.fail("a dim of the image or the block is not positive, or the block is too large")};
+    elements *= size;
+    window.low.push_back((*pads)[axis]);
+    window.high.push_back((*pads)[spatial + axis]);
+    const int64_t room = (*image)[axis] + window.low[axis] + window.high[axis] - window.reach(axis);
+    counts.push_back(room < 0 ? 0 : room / window.strides[axis] + 1);
+    blocks *= counts.back();
+    weightDims.push_back(size);
+  }
+  if (x->type.rank() != 3 || x->type.dims[1] % elements != 0 || x->type.dims[2] != blocks)
+    return {n.fail(print(x->type) + " should hold " + std::to_string(blocks) + " blocks of " +
+                   std::to_string(elements) + " elements")};
+  const int64_t channels = x->type.dims[1] / elements;
+  weightDims.insert(weightDims.begin(), {elements, 1});
+  HostTensor ones = HostTensor::zeros({x->type.dtype, weightDims});
+  for (int64_t k = 0; k < elements; ++k)
+    ones.reals[k * elements + k] = 1;
+  // Channels go to the batch, so that one set of weights serves all.
+  Dims places = {x->type.dims[0] * channels, elements}, planes = {x->type.dims[0] * channels, 1},
+       result = {x->type.dims[0], channels};
+  places.append(counts);
+  planes.append(image->begin(), image->end());
+  result.append(image->begin(), image->end());
+  Attributes attributes = window.attributes();
+  attributes.set("groups", int64_t(1));
+  attributes.set("shape", std::vector<int64_t>(planes.begin(), planes.end()));
+  return {n.reshape(n.emit(OpKind::ConvDataGrad, {n.reshape(x, places), n.constant(ones)}, attributes), result)};
+}
+
 // --- pooling
 
 namespace {

@@ -210,9 +210,21 @@ Values lowerLeakyRelu(NodeLowering &n) {
   return {whereNegative(n, x, n.mul(x, n.floatAttribute("alpha", 0.01)))};
 }
 
+/// Before version 7 the slopes are one, or one per channel (axis 1).
 Values lowerPRelu(NodeLowering &n) {
-  Value *x = n.in(0);
-  return {whereNegative(n, x, n.mul(x, n.in(1)))};
+  Value *x = n.in(0), *slope = n.in(1);
+  if (!x || !slope)
+    return {nullptr};
+  if (n.version < 7) {
+    Dims dims(x->type.rank(), 1);
+    if (slope->type.elements() != 1) {
+      if (x->type.rank() < 2 || slope->type.dims != Dims{x->type.dims[1]})
+        return {n.fail("slopes " + print(slope->type) + " do not fit the channels of " + print(x->type))};
+      dims[1] = x->type.dims[1];
+    }
+    slope = n.reshape(slope, dims);
+  }
+  return {whereNegative(n, x, n.mul(x, slope))};
 }
 
 /// scale (e^min(x, 0) - 1): the minimum keeps e^x finite where it is not used, or its gradient would be NaN.

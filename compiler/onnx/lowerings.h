@@ -151,6 +151,7 @@ Values lowerScatterNd(NodeLowering &n);
 // lower_convolution.cpp
 Values lowerConv(NodeLowering &n);
 Values lowerConvTranspose(NodeLowering &n);
+Values lowerCol2Im(NodeLowering &n);
 Values lowerMaxPool(NodeLowering &n);
 Values lowerAveragePool(NodeLowering &n);
 Values lowerLpPool(NodeLowering &n);
@@ -182,6 +183,12 @@ Values lowerLstm(NodeLowering &n);
 // lower_resize.cpp
 Values lowerResize(NodeLowering &n);
 Values lowerUpsample(NodeLowering &n);
+
+// lower_sampling.cpp
+Values lowerGridSample(NodeLowering &n);
+Values lowerAffineGrid(NodeLowering &n);
+Values lowerRoiAlign(NodeLowering &n);
+Values lowerDeformConv(NodeLowering &n);
 
 // lower_contrib.cpp
 Values lowerBiasGelu(NodeLowering &n);

@@ -53,6 +53,8 @@ SlotMeaning meaningOf(const FlatNode &node, int input) {
                 op == "BatchNormalization" || op == "RMSNormalization" || op == "SimplifiedLayerNormalization";
   if (isNorm || op == "Conv" || op == "ConvTranspose")
     return input == 1 || input == 2 ? SlotMeaning{SlotKind::strong, input == 2 ? "bias" : "weight"} : SlotMeaning{};
+  if (op == "DeformConv")
+    return input == 1 || input == 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"} : SlotMeaning{};
   if (op == "PRelu")
     return input == 1 ? SlotMeaning{SlotKind::strong, "weight"} : SlotMeaning{};
   if (op == "LSTM" || op == "GRU" || op == "RNN")
