@@ -1,5 +1,6 @@
 #include "compiler/onnx/importer.h"
 
+#include "compiler/onnx/damage.h"
 #include "compiler/onnx/inliner.h"
 #include "compiler/onnx/inputs.h"
 #include "compiler/onnx/loader.h"
@@ -33,6 +34,7 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
   if (!findings.empty())
     return Error(std::move(findings));
 
+  reportDamage(*flat, options, report);
   findings = lowerModel(model, *flat, *parameters, options, *module, report);
   for (const ParameterTable::Entry &entry : parameters->entries)
     report.parameters.push_back(entry.report);

@@ -48,6 +48,7 @@ struct ImportedParameter {
 struct ImportReport {
   std::vector<std::string> repairs; // what the exporter broke and the import mended: untied, tied, renamed
   std::vector<std::string> notes;
+  std::vector<std::string> advice;  // damage that cannot be told from intent, or not be mended here: for `check`
   int64_t nodes = 0;             // ONNX nodes after inlining, those of subgraphs included
   int64_t nodesAfterFolding = 0; // core nodes
   int64_t inlinedCalls = 0;

@@ -35,6 +35,7 @@ public:
       if (!flat_.initializerOf.count(input.name()))
         inputs_.push_back(&input);
     bindMicroBatch();
+    emptyCaches();
     for (const onnx::ValueInfoProto *input : inputs_)
       makeInput(*input);
     explainUnbound();
@@ -67,6 +68,40 @@ private:
           microBatchDims_.insert(label);
         }
     }
+  }
+
+  /// A cache of a decoder export: "past_key_values.0.key", "past_3".
+  static bool isCache(llvm::StringRef name) {
+    return name.startswith("past_key") || name.startswith("past_value") || name.startswith("past.") ||
+           name.startswith("past_") || name.startswith("cache_");
+  }
+
+  /// Training starts from an empty cache: the length of every cache is 0, unless --dim says otherwise.
+  void emptyCaches() {
+    int64_t caches = 0;
+    std::set<std::string> lengths;
+    for (const onnx::ValueInfoProto *input : inputs_) {
+      const onnx::TensorShapeProto *shape = shapeOf(*input);
+      if (!shape || !isCache(input->name()) || shape->dim_size() < 3)
+        continue;
+      bool emptied = false;
+      for (int axis = 1; axis < shape->dim_size(); ++axis) {
+        const Dimension &dim = shape->dim(axis);
+        if (!isSymbolic(dim))
+          continue;
+        const std::string label = dimLabel(dim, input->name(), axis);
+        if (dim.dim_param().empty() || dimNames(label) == std::set<std::string>{label})
+          if (options_.dims.count(label) == 0 && !microBatchDims_.count(label)) {
+            bindings_[label] = 0;
+            lengths.insert(label);
+            emptied = true;
+          }
+      }
+      caches += emptied;
+    }
+    if (caches > 0)
+      report_.repairs.push_back(std::to_string(caches) + " cache inputs are empty: " + llvm::join(lengths, ", ") +
+                                " = 0 (bind it with --dim to train behind a past)");
   }
 
   void makeInput(const onnx::ValueInfoProto &input) {
@@ -104,7 +139,11 @@ private:
       if (llvm::MulOverflow(bytes, dim, bytes))
         return find(title + ": its dimensions multiply to more than 2^63 bytes");
     // Nobody can feed an input without elements: it is an empty constant (a cache bound to length 0).
-    if (bytes == 0)
+    if (llvm::StringRef(input.name()).startswith("use_cache") && *dtype == DType::boolean && bytes == 1) {
+      module_.addConstant(input.name(), type, {DataSource::Kind::inlineBytes, std::string(1, '\0'), ""});
+      report_.inputs.back().role = "false";
+      report_.repairs.push_back("input \"" + input.name() + "\" is false: the branch without a cache is trained");
+    } else if (bytes == 0)
       module_.addConstant(input.name(), type, {DataSource::Kind::inlineBytes, "", ""});
     else
       module_.addInput(input.name(), type);

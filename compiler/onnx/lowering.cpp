@@ -38,7 +38,9 @@ public:
     graph_.results.clear();
     for (const std::string &output : flat_.graph.outputs) {
       Value *value = operand(output, {nullptr, 0});
-      if (value)
+      if (llvm::StringRef(output).startswith("buffer:"))
+        findings_.push_back({"output \"" + output + "\": names that begin with \"buffer:\" are taken", "rename it"});
+      else if (value)
         graph_.results.push_back({output, value});
       else if (findings_.empty())
         findings_.push_back({"output \"" + output + "\" has no value", ""});

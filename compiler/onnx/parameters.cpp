@@ -12,6 +12,7 @@
 #include "compiler/onnx/parameters.h"
 
 #include "compiler/onnx/structure.h"
+#include "compiler/onnx/tie_scan.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -119,15 +120,6 @@ std::string describe(Slot slot) {
   const FlatNode &node = *slot.first;
   std::string name = !node.name.empty() ? node.name : node.op + ":" + (node.outputs.empty() ? "" : node.outputs[0]);
   return name + ":" + std::to_string(slot.second);
-}
-
-/// Rows become columns: `bytes` holds rows x columns elements.
-std::string transposed(const std::string &bytes, int64_t rows, int64_t columns, int64_t elementBytes) {
-  std::string out(bytes.size(), '\0');
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      std::memcpy(&out[(c * rows + r) * elementBytes], &bytes[(r * columns + c) * elementBytes], elementBytes);
-  return out;
 }
 
 class Finder {
@@ -442,11 +434,7 @@ private:
       if (ours != theirs)
         return false;
     }
-    ZEROCC_ASSIGN(std::string copyBytes, model_.bytesOf(*copy.tensor));
-    ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*original.tensor));
-    if (transposing)
-      bytes = transposed(bytes, b[0], b[1], byteSize(original.type.dtype));
-    return bytes == copyBytes && !isFilledWithOneValue(bytes, byteSize(original.type.dtype));
+    return equalContents(model_, *copy.tensor, copy.type, *original.tensor, transposing);
   }
 
   Status retie() {

@@ -140,9 +140,13 @@ private:
       findIn(body, "initializer \"" + sparse.values().name() + "\" is sparse, which is not supported",
              "store it as a dense tensor");
     checkNodes(graph.node(), body, scope);
-    for (const onnx::ValueInfoProto &output : graph.output())
+    std::set<std::string> outputs;
+    for (const onnx::ValueInfoProto &output : graph.output()) {
       if (!scope.sees(output.name()))
         findIn(body, "output \"" + output.name() + "\" is not made by any node");
+      if (!outputs.insert(output.name()).second)
+        findIn(body, "output \"" + output.name() + "\" is listed twice");
+    }
   }
 
   template <typename Nodes> void checkNodes(const Nodes &nodes, const Body &body, Scope &scope) {

@@ -209,8 +209,48 @@ TEST(Help, EveryCommandHasAnExample) {
 TEST(Check, ListsDimsParametersAndRepairs) {
   CliResult result = cli("zerocc", {"check", modelPath("gpt2_torchscript"), "--micro-batch", "2", "--dim", "sequence=32"});
   EXPECT_EQ(result.exitCode, 0) << result.error;
-  for (const char *text : {"parameters: 28", "repair: untied", "repair: tied", "zerocc compile "})
+  for (const char *text : {"parameters: 28 tensors", "untied \"transformer", "tied \"onnx::MatMul", "can be trained:\n  zerocc compile "})
     EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result.out;
+}
+
+TEST(Check, SaysItAllInJson) {
+  const std::string path = scratch("check") + "/m.onnxtxt";
+  writeFile(path, "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                  "g (float[B, 3] x, int64[B] t) => (float y)\n"
+                  "<float[3, 4] fc_weight = {1,2,3,4,5,6,7,8,9,1,2,3}, float[4] fc_bias = {0,0,0,0}>\n"
+                  "{ h = Gemm (x, fc_weight, fc_bias)\n  y = SoftmaxCrossEntropyLoss (h, t) }\n");
+  CliResult result = cli("zerocc", {"check", path, "--json", "--micro-batch", "2", "--freeze", "*_bias"});
+  EXPECT_EQ(result.exitCode, 0) << result.error;
+  EXPECT_EQ(jsonNumber(result.out, "schema"), 1);
+  EXPECT_EQ(jsonNumber(result.out, "all", "elements"), 16);
+  EXPECT_EQ(jsonNumber(result.out, "trainable", "elements"), 12);
+  for (const char *text : {"\"role\": \"labels\"", "\"name\": \"B\"", "--freeze '*_bias'", "no label smoothing",
+                           "\"name\": \"Gemm\"", "\"supported\": true", "\"refusals\": []"})
+    EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result.out;
+}
+
+TEST(Check, NamesEveryRefusedNodeInJsonToo) {
+  const std::string path = scratch("check") + "/m.onnxtxt";
+  writeFile(path, "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                  "g (float[B, 3] x) => (int64[n, m] y)\n{ h = Relu (x)\n  y = NonZero (h) }\n");
+  CliResult result = cli("zerocc", {"check", path, "--json"});
+  EXPECT_EQ(result.exitCode, 1);
+  EXPECT_NE(result.out.find("node of \\\"y\\\" (NonZero)"), std::string::npos) << result.out;
+  EXPECT_NE(result.error.find("node of \"y\" (NonZero)"), std::string::npos) << result.error;
+}
+
+TEST(Check, TellsWhatExportersDo) {
+  const std::string path = scratch("check") + "/m.onnxtxt";
+  std::string convolutions = "<ir_version: 8, opset_import: [\"\" : 17]>\ng (float[B, 2, 5] x) => (float[B, 2, 5] y)\n"
+                             "<float[2, 2, 1] w = {1,2,3,4}, float[2] b = {1,2}>\n"
+                             "{ a = Conv (x, w, b)\n  c = Conv (a, w, b)\n  y = Conv (c, w, b) }\n";
+  writeFile(path, convolutions);
+  EXPECT_NE(cli("zerocc", {"check", path}).out.find("fold batch norm"), std::string::npos);
+  writeFile(path, "<ir_version: 8, opset_import: [\"\" : 17]>\ng (float[B, 2, 5] x) => (float[B, 2, 5] y)\n"
+                  "<float[2] s = {1,2}, float[2] b = {1,2}, float[2] m = {0,0}, float[2] v = {1,1}>\n"
+                  "{ y = BatchNormalization (x, s, b, m, v) }\n");
+  EXPECT_NE(cli("zerocc", {"check", path}).out.find("--train-batchnorm trains them"), std::string::npos);
+  EXPECT_NE(cli("zerocc", {"check", path, "--train-batchnorm"}).out.find("(--train-batchnorm)"), std::string::npos);
 }
 
 TEST(Opt, RunsPassesOnText) {
