@@ -143,6 +143,9 @@ Values lowerConvTranspose(NodeLowering &n) {
       size = full;
       window.low[axis] = 0;
     }
+    if (wanted.empty() && isSame && full < x->type.dims[2 + axis] * (*strides)[axis])
+      return {n.fail("auto_pad " + autoPad + " of a kernel that is shorter than its stride is read in two ways",
+                     "export with pads instead")};
     if (!wanted.empty() || isSame) { // the padding follows from the size
       size = wanted.empty() ? x->type.dims[2 + axis] * (*strides)[axis] : wanted[axis];
       const int64_t total = std::max<int64_t>(0, full - size);

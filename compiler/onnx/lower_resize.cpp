@@ -17,11 +17,20 @@ struct ResizeMode {
   double cubicA = -0.75, extrapolation = 0;
 };
 
-/// One axis: `scale` is output over input, which need not be the ratio of the sizes.
+/// One axis: `scale` is output over input, which need not be the ratio of the sizes; `bySize` when it is.
 struct ResizeAxis {
   int64_t from, to;
   double scale, roiStart = 0, roiEnd = 1;
+  bool bySize = false;
 };
+
+/// x / scale so that whole results are whole, or rounding to a neighbour would be left to chance: sizes are exact, and
+/// a scale is an f32 that stands for a decimal, so the quotient is rounded to f32 as well.
+double unscaled(const ResizeAxis &axis, double x) {
+  if (axis.bySize)
+    return x * static_cast<double>(axis.from) / static_cast<double>(axis.to);
+  return static_cast<float>(x) / static_cast<float>(axis.scale);
+}
 
 /// The place in the input that output `i` stands for.
 double sourceOf(const ResizeMode &mode, const ResizeAxis &axis, double i) {
@@ -30,17 +39,16 @@ double sourceOf(const ResizeMode &mode, const ResizeAxis &axis, double i) {
   if (mode.coordinates == "align_corners")
     return width == 1 ? 0 : i * (from - 1) / (width - 1);
   if (mode.coordinates == "asymmetric")
-    return i / axis.scale;
+    return unscaled(axis, i);
   if (mode.coordinates == "tf_crop_and_resize") {
     const double span = (axis.roiEnd - axis.roiStart) * (from - 1);
     return axis.roiStart * (from - 1) + (width == 1 ? span / 2 : i * span / (width - 1));
   }
-  if (mode.coordinates == "pytorch_half_pixel" && width == 1)
-    return -0.5;
-  double source = (i + 0.5) / axis.scale - 0.5;
-  if (mode.coordinates == "half_pixel_symmetric")
-    source += from / 2 * (1 - static_cast<double>(axis.to) / width);
-  return source;
+  if (mode.coordinates == "pytorch_half_pixel" && axis.to == 1)
+    return 0;
+  if (mode.coordinates == "half_pixel_symmetric") // from the middle
+    return from / 2 - 0.5 + unscaled(axis, i + 0.5 - static_cast<double>(axis.to) / 2);
+  return unscaled(axis, i + 0.5) - 0.5;
 }
 
 double cubic(double a, double x) { // Keys' kernel
@@ -238,6 +246,7 @@ Values lowerResize(NodeLowering &n) {
       axis.to = static_cast<int64_t>(std::floor(given[i] * static_cast<double>(from)));
     else
       axis.scale = from == 0 ? 1 : given[i] / static_cast<double>(from);
+    axis.bySize = sizes.has_value();
     if (mode.coordinates == "tf_crop_and_resize") {
       axis.roiStart = (*roi)[i];
       axis.roiEnd = (*roi)[axes.size() + i];
@@ -252,9 +261,15 @@ Values lowerResize(NodeLowering &n) {
       scale = policy == "not_larger" ? std::min(scale, axis.scale) : std::max(scale, axis.scale);
     for (ResizeAxis &axis : resized) {
       axis.scale = scale;
+      axis.bySize = false;
       axis.to = static_cast<int64_t>(scale * static_cast<double>(axis.from) + 0.5);
     }
   }
+  if (mode.antialias && mode.coordinates == "pytorch_half_pixel")
+    for (const ResizeAxis &axis : resized)
+      if (axis.to == 1 && axis.from > 1)
+        return {n.fail("antialias with pytorch_half_pixel to a single element is read in two ways",
+                       "export with coordinate_transformation_mode half_pixel")};
   return resizeBy(n, mode, axes, resized);
 }
 

@@ -76,9 +76,8 @@ Taps tapsOf(NodeLowering &n, Value *x, int64_t size, const Sampling &how) {
   const double low = how.alignCorners ? 0 : -0.5, high = how.alignCorners ? last : last + 0.5;
   if (how.mode == "nearest")
     x = n.unary(OpKind::Round, x);
-  if (how.outside == Outside::Border && x) // with mode cubic only beyond the pixels' edges
-    x = how.mode == "cubic" ? n.select(isWithin(n, x, low, high), x, clampTo(n, x, 0, last))
-                            : clampTo(n, x, 0, last);
+  if (how.outside == Outside::Border && x && how.mode != "cubic")
+    x = clampTo(n, x, 0, last);
   if (how.outside == Outside::Reflection)
     x = reflect(n, x, low, high);
   if (!x)
