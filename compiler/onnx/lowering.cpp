@@ -5,6 +5,7 @@
 #include "compiler/onnx/lowering.h"
 
 #include "compiler/onnx/lower_gradient.h"
+#include "compiler/onnx/routed_rows.h"
 #include "compiler/onnx/settle_constants.h"
 #include "compiler/onnx/structure.h"
 
@@ -40,6 +41,8 @@ public:
       Value *value = operand(output, {nullptr, 0});
       if (llvm::StringRef(output).startswith("buffer:"))
         findings_.push_back({"output \"" + output + "\": names that begin with \"buffer:\" are taken", "rename it"});
+      else if (std::optional<Diagnostic> finding = rows_.asOutput(output))
+        findings_.push_back(*finding);
       else if (value)
         graph_.results.push_back({output, value});
       else if (findings_.empty())
@@ -50,6 +53,7 @@ public:
       findings_.push_back({"and " + std::to_string(count) + " more nodes of op " + op, ""});
     if (!findings_.empty())
       return std::move(findings_);
+    rows_.report(report_);
     settleConstants(module_, graph_, folder_);
     dropUnused();
     return {};
@@ -221,6 +225,11 @@ private:
       for (const std::string &output : node.outputs)
         bind(output, nullptr);
     };
+    if (!rowOf(node) && rows_.concerns(node)) {
+      find(node, {"reads rows whose number depends on data", remedyFor(node)});
+      return giveUp();
+    }
+    rows_.forget(node);
     if (node.domain.empty() && node.op == "If")
       return unknown ? giveUp() : lowerIf(node, operands);
     if (isGradient(node))
@@ -240,7 +249,11 @@ private:
     if (unknown)
       return giveUp();
     NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
-    Values results = row->lower(lowering);
+    Values results = !rows_.concerns(node) ? row->lower(lowering)
+                                           : rows_.lower(lowering, row->lower, [&](const FlatNode &other, Values values) {
+                                               return NodeLowering(other, std::move(values), module_, graph_, folder_,
+                                                                   model_, options_);
+                                             });
     finish(node, lowering, results);
   }
 
@@ -309,6 +322,8 @@ private:
     for (size_t i = 0; i < node.outputs.size(); ++i)
       if (!node.outputs[i].empty())
         bind(node.outputs[i], operand(branch->outputs[i], {nullptr, 0}));
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      rows_.alias(branch->outputs[i], node.outputs[i]);
   }
 
   // --- the end ------------------------------------------------------------------------------------------------------
@@ -350,6 +365,7 @@ private:
   ImportReport &report_;
   Graph &graph_;
   Folder folder_;
+  RoutedRows rows_;
   std::map<std::string, Value *> values_;
   std::map<const Value *, std::string> firstNames_; // the name a value was first bound to
   NodeSet gradientNodes_;                           // of all Gradient nodes

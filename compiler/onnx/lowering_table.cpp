@@ -109,7 +109,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Mul", 1, kNow, lowerMul, ""},
     {"", "Neg", 1, kNow, lowerNeg, ""},
     {"", "NegativeLogLikelihoodLoss", 12, kNow, lowerNegativeLogLikelihoodLoss, ""},
-    {"", "NonZero", 9, kNow, lowerNonZero, "known values"},
+    {"", "NonZero", 9, kNow, lowerNonZero, "known, or rows that are added back by index"},
     {"", "Not", 1, kNow, lowerNot, ""},
     {"", "OneHot", 9, kNow, lowerOneHot, "known depth"},
     {"", "Or", 1, kNow, lowerOr, ""},
