@@ -26,10 +26,10 @@ void addStorages(Module &module, const Decisions &decisions) {
     if (!bucket.trainable)
       continue;
     bool statesWhole = bucket.states == StateField::whole;
-    if (decisions.optimizer == "adamw") {
+    if (decisions.optimizer == "adamw" || decisions.optimizer == "onnx_adam") {
       add("m", DType::f32, statesWhole, Region::persistent);
       add("v", DType::f32, statesWhole, Region::persistent);
-    } else if (decisions.momentum) {
+    } else if (decisions.momentum || decisions.optimizer == "adagrad") {
       add("m", DType::f32, statesWhole, Region::persistent);
     }
     add("grad", bucket.gradientDtype, keepsWholeGradient(module, bucket), Region::carried);
@@ -115,11 +115,13 @@ void buildUpdate(Module &module, const Decisions &decisions) {
       parameters = ownPart(module, update, parameters, b);
       gradient = ownPart(module, update, gradient, b);
     }
-    if (decisions.optimizer == "adamw")
-      g.make(OpKind::AdamW,
+    if (decisions.optimizer == "adamw" || decisions.optimizer == "onnx_adam")
+      g.make(decisions.optimizer == "adamw" ? OpKind::AdamW : OpKind::OnnxAdam,
              {parameters, gradient, module.global(storageName(bucket, "m")),
               module.global(storageName(bucket, "v")), now},
              {}, b);
+    else if (decisions.optimizer == "adagrad")
+      g.make(OpKind::Adagrad, {parameters, gradient, module.global(storageName(bucket, "m")), now}, {}, b);
     else if (decisions.momentum)
       g.make(OpKind::Sgd, {parameters, gradient, module.global(storageName(bucket, "m")), now}, {}, b);
     else

@@ -179,7 +179,9 @@ private:
       set(node, {});
       return;
     case OpKind::AdamW:
-    case OpKind::Sgd: {
+    case OpKind::OnnxAdam:
+    case OpKind::Sgd:
+    case OpKind::Adagrad: {
       Spreads gradient = of(rootOf(node.input(1)));
       bool whole = node.input(0)->type.elements() == bucketOf(node).paddedElements;
       checkReduced(node, gradient, whole);

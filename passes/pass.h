@@ -35,7 +35,7 @@ struct Decisions {
   std::string loss;            // cross-entropy:LOGITS[,LABELS] | mse:OUTPUT[,TARGET] | output:NAME | empty: the model's
   double labelSmoothing = 0;
   int64_t ignoreIndex = -100;
-  std::string optimizer = "adamw"; // adamw | sgd
+  std::string optimizer = "adamw"; // the op: adamw | sgd | onnx_adam | adagrad
   bool momentum = true;        // sgd: keep a momentum buffer
   bool clipping = false;
 };

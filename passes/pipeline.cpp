@@ -188,7 +188,7 @@ Status setDecision(Decisions &d, llvm::StringRef name, llvm::StringRef value) {
   if (name == "ignore-index")
     return setInt(d.ignoreIndex, INT64_MIN);
   if (name == "optimizer")
-    return setOneOf(d.optimizer, {"adamw", "sgd"});
+    return setOneOf(d.optimizer, {"adamw", "sgd", "onnx_adam", "adagrad"});
   if (name == "momentum-buffer")
     return setBool(d.momentum);
   if (name == "clipping")

@@ -22,6 +22,7 @@ int refuse(const Error &error);
 void addCheckCommand(CLI::App &app, Run &run);
 void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine);
 void addGenerateCommand(CLI::App &app, Run &run);
+void addExportCommand(CLI::App &app, Run &run);
 void addVerifyCommand(CLI::App &app, Run &run);
 void addOptCommand(CLI::App &app, Run &run);
 void addOpsCommand(CLI::App &app, Run &run);

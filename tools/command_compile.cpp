@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <set>
 
 namespace zerocc {
 namespace {
@@ -22,7 +24,10 @@ struct CompileFlags {
   std::string optimizer = "adamw", precision = "f32", hardware, target = "cpu", layout = "bucket", order = "on-demand";
   std::map<std::string, std::string> decisions; // flag -> value, for setDecision
   double lr = 1e-3, weightDecay = 0.01, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, clip = 0, minLr = 0;
+  double vectorDecay = 0, dampening = 0, postDecay = 0, rateDecay = 0; // of training_info only
+  std::optional<uint64_t> firstCount;
   bool nesterov = false;
+  std::set<std::string> given; // flags that were on the command line
   std::string schedule = "constant";
   uint64_t warmup = 0, total = 0, seed = 0;
   std::string dumpDir, printAfter, stopAfter;
@@ -76,13 +81,50 @@ Expected<Decisions> makeDecisions(const CompileFlags &flags, bool &stageAuto) {
   if (flags.optimizer == "momentum" || flags.optimizer == "sgd") {
     decisions.optimizer = "sgd";
     decisions.momentum = flags.optimizer == "momentum";
-  } else if (flags.optimizer == "adamw") {
-    decisions.optimizer = "adamw";
+  } else if (flags.optimizer == "adamw" || flags.optimizer == "adagrad") {
+    decisions.optimizer = flags.optimizer;
+  } else if (flags.optimizer == "onnx-adam") {
+    decisions.optimizer = "onnx_adam";
   } else {
-    return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version", "use adamw, sgd or momentum");
+    return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version",
+                 "use adamw, sgd, momentum, adagrad or onnx-adam");
   }
   decisions.clipping = flags.clip > 0;
   return decisions;
+}
+
+/// What the model's own training form says, where no flag says otherwise.
+Status applyTraining(const TrainingForm &form, CompileFlags &flags) {
+  auto set = [&](const char *flag, auto &field, auto value) {
+    if (!flags.given.count(flag))
+      field = value;
+  };
+  if (!flags.given.count("--loss"))
+    flags.decisions["loss"] = "output:" + form.loss;
+  if (!form.lr && !flags.given.count("--lr"))
+    return Error("training_info: the learning rate is an input of the algorithm", "give it with --lr");
+  if (form.lr)
+    set("--lr", flags.lr, *form.lr);
+  std::string optimizer = form.optimizer == "Adam" ? "onnx-adam" : form.optimizer == "Adagrad" ? "adagrad" : "momentum";
+  if (flags.given.count("--optimizer") && flags.optimizer != optimizer)
+    return success();
+  flags.optimizer = optimizer;
+  if (!flags.given.count("--weight-decay")) {
+    flags.weightDecay = form.decay.value_or(0);
+    flags.vectorDecay = form.vectorDecay.value_or(0);
+  }
+  if (optimizer == "onnx-adam") {
+    set("--beta1", flags.beta1, form.beta1);
+    set("--beta2", flags.beta2, form.beta2);
+  }
+  set("--eps", flags.eps, form.eps);
+  set("--momentum", flags.momentum, form.momentum);
+  set("--nesterov", flags.nesterov, form.nesterov);
+  flags.dampening = form.dampening;
+  flags.postDecay = form.postDecay;
+  flags.rateDecay = form.rateDecay;
+  flags.firstCount = form.firstCount;
+  return success();
 }
 
 // Vectors (norm scales, biases) do not decay by default.
@@ -105,7 +147,11 @@ plan::RunDefaults runDefaults(const CompileFlags &flags) {
   defaults.set_total_steps(flags.total);
   defaults.set_min_lr(flags.minLr);
   defaults.set_seed(flags.seed);
-  for (double decay : {flags.weightDecay, 0.0}) {
+  defaults.set_first_count(flags.firstCount.value_or(flags.optimizer == "onnx-adam" ? 1 : 0));
+  defaults.set_dampening(flags.dampening);
+  defaults.set_post_decay(flags.postDecay);
+  defaults.set_rate_decay(flags.rateDecay);
+  for (double decay : {flags.weightDecay, flags.vectorDecay}) {
     defaults.add_group_weight_decay(decay);
     defaults.add_group_lr_factor(1);
   }
@@ -130,14 +176,14 @@ Status checkPassName(const std::string &flag, const std::string &name) {
   return Error(flag + ": there is no pass \"" + name + "\"", "passes are " + names);
 }
 
-Status compileModel(const CompileFlags &flags, const std::string &commandLine) {
+Status compileModel(CompileFlags flags, const std::string &commandLine) {
   ZEROCC_TRY(checkScope(flags));
   if (Status ok = checkSchedule(flags.schedule); !ok)
     return ok.error().in("--lr-schedule");
   ZEROCC_TRY(checkPassName("--print-after", flags.printAfter));
   ZEROCC_TRY(checkPassName("--stop-after", flags.stopAfter));
   bool stageAuto = false;
-  ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
+  ZEROCC_TRY(makeDecisions(flags, stageAuto)); // refuses wrong flags before a model is read
   if (flags.output.empty() && flags.stopAfter.empty())
     return Error("there is no -o PLAN.zplan", "name the plan to write, or stop early with --stop-after PASS");
 
@@ -149,6 +195,9 @@ Status compileModel(const CompileFlags &flags, const std::string &commandLine) {
     return Error(flags.model.model + ": the model has no parameters to train",
                  "zerocc check shows what its initializers were taken for");
   assignGroups(*imported);
+  if (importReport.training)
+    ZEROCC_TRY(applyTraining(*importReport.training, flags));
+  ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
 
   PipelineOptions pipeline;
   pipeline.dumpDir = flags.dumpDir;
@@ -228,7 +277,8 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
       "--keep", [flags](int64_t) { flags->decisions["keep"] = "1"; },
       "stage 3: keep parameters between forward and backward");
   command->add_option("--mode", flags->mode, "train (inference plans are not in this version)");
-  command->add_option("--optimizer", flags->optimizer, "adamw, sgd, momentum");
+  command->add_option("--optimizer", flags->optimizer, "adamw, sgd, momentum, adagrad, onnx-adam (ONNX's Adam: weight decay as a gradient, epsilon not "
+                      "corrected)");
   command->add_option("--lr", flags->lr, "learning rate (run-time default)");
   command->add_option("--weight-decay", flags->weightDecay, "of matrices; vectors do not decay (run-time default)");
   command->add_option("--beta1", flags->beta1, "AdamW (run-time default)");
@@ -255,7 +305,11 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--print-after", flags->printAfter, "print the module after this pass");
   command->add_option("--stop-after", flags->stopAfter, "stop after this pass, write no plan");
   command->add_flag("--pass-timing", flags->passTiming, "time and counters of every pass, to stderr");
-  command->callback([flags, &run, commandLine] {
+  command->callback([flags, command, &run, commandLine] {
+    for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps", "--momentum",
+                             "--nesterov"})
+      if (command->count(flag) > 0)
+        flags->given.insert(flag);
     run = [flags, commandLine] {
       Status done = compileModel(*flags, commandLine);
       return done ? kDone : refuse(done.error());

@@ -122,7 +122,7 @@ std::string optimizerText(const plan::Plan &plan) {
   std::string text = plan.facts().optimizer() + ", lr " + realText(defaults.lr());
   if (!defaults.lr_schedule().empty() && defaults.lr_schedule() != "constant")
     text += " " + defaults.lr_schedule();
-  if (plan.facts().optimizer() == "adamw")
+  if (plan.facts().optimizer() == "adamw" || plan.facts().optimizer() == "onnx_adam")
     text += ", betas " + realText(defaults.beta1()) + " " + realText(defaults.beta2());
   else if (defaults.momentum() != 0)
     text += ", momentum " + realText(defaults.momentum());

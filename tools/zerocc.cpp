@@ -23,6 +23,7 @@ int main(int argc, char **argv) {
   addCheckCommand(app, run);
   addCompileCommand(app, run, commandLine);
   InspectCommand::add(app, run);
+  addExportCommand(app, run);
   addVerifyCommand(app, run);
   addGenerateCommand(app, run);
   addOptCommand(app, run);

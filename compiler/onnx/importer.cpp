@@ -7,17 +7,28 @@
 #include "compiler/onnx/lowering.h"
 #include "compiler/onnx/parameters.h"
 #include "compiler/onnx/structure.h"
+#include "compiler/onnx/training_form.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 namespace zerocc {
 
 static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const ImportOptions &options,
                                                       ImportReport &report) {
+  MergedTraining training;
+  if (!options.inference) {
+    ZEROCC_ASSIGN(training, mergeTraining(model));
+  }
   if (std::vector<Diagnostic> findings = checkStructure(model); !findings.empty())
     return Error(std::move(findings));
+  if (training.isThere) {
+    ZEROCC_ASSIGN(report.training, readTraining(model, training, report));
+    model.trained = report.training->parameters;
+  }
   if (model.proto.ir_version() > kNewestIrVersion)
     report.notes.push_back("IR version " + std::to_string(model.proto.ir_version()) +
                            " is newer than the newest known one, " + std::to_string(kNewestIrVersion));
-  if (model.proto.training_info_size() > 0)
+  if (model.proto.training_info_size() > 0 && !training.isThere)
     report.notes.push_back("the model's own training graph (training_info) is ignored");
   if (model.weightless)
     report.notes.push_back("the model is weightless: nothing was compared to find ties; train it with zero-run --init");
@@ -31,6 +42,10 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
   Expected<ParameterTable> parameters = findParameters(model, *flat, options, report);
   if (!parameters)
     findings.insert(findings.end(), parameters.error().findings().begin(), parameters.error().findings().end());
+  if (model.trained && parameters)
+    for (const std::string &name : *model.trained)
+      if (llvm::none_of(parameters->entries, [&](const auto &entry) { return entry.report.initializer == name; }))
+        findings.push_back({"training_info updates \"" + name + "\", which no node of the model reads", ""});
   if (!findings.empty())
     return Error(std::move(findings));
 

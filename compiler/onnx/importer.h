@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,18 @@ struct ImportedParameter {
   std::vector<std::string> transposedCopies; // the same, transposed
 };
 
+/// What a model's own training form (ModelProto.training_info) asks for. Names of fields are those of compile's flags.
+struct TrainingForm {
+  std::string loss;                    // an output of the imported module
+  std::vector<std::string> parameters; // the initializers that are updated
+  std::string optimizer;               // Adam | Momentum | Adagrad, as ONNX defines them
+  std::optional<double> lr;            // nullopt: an input of the algorithm
+  std::optional<double> decay, vectorDecay; // norm_coefficient of matrices and of vectors; nullopt: there are none
+  double beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, postDecay = 0, rateDecay = 0;
+  bool nesterov = false;
+  uint64_t firstCount = 0; // T of the first update
+};
+
 /// What importing found, decided and changed. Filled as far as the import got, also when it fails.
 struct ImportReport {
   std::vector<std::string> repairs; // what the exporter broke and the import mended: untied, tied, renamed
@@ -57,6 +70,7 @@ struct ImportReport {
   std::vector<ImportedInput> inputs;
   std::vector<ImportedParameter> parameters;
   std::map<std::string, int64_t> ops; // ONNX op -> how often
+  std::optional<TrainingForm> training;
 };
 
 /// Reads an ONNX file (*.onnxtxt: the textual syntax) into a module with one graph, "forward", of core ops with static

@@ -8,7 +8,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace zerocc {
 
@@ -17,6 +19,7 @@ class LoadedModel {
 public:
   onnx::ModelProto proto;
   std::string path;        // as given; "<text>" for text
+  std::optional<std::vector<std::string>> trained; // initializers, when the model has its own training form
   bool weightless = false; // marked: external data is not there, the model is a shape to plan with
 
   /// Dtype and dims of a stored tensor; fails on dtypes without a counterpart and on dims that are negative or overflow.

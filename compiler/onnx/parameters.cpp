@@ -264,6 +264,8 @@ private:
 
   /// Why the tensor is a parameter, or "".
   std::string reasonFor(const std::string &name, const TensorType &type) {
+    if (model_.trained)
+      return llvm::is_contained(*model_.trained, name) ? "updated by the model's own algorithm" : "";
     if (auto tag = tags_.find(name); tag != tags_.end())
       return tag->second == "PARAMETER" ? "tagged by the exporter" : "";
     if (type.dims.empty() || namedLikeBuffer(name))
@@ -364,7 +366,7 @@ private:
         continue;
       }
       ZEROCC_ASSIGN(bool filled, isFilled(candidate));
-      if (untie || filled)
+      if (untie || (filled && !model_.trained))
         splitByReader(candidate, untie);
       else
         candidate.tied = true;
@@ -438,6 +440,8 @@ private:
   }
 
   Status retie() {
+    if (model_.trained)
+      return success();
     for (Candidate &copy : candidates_) {
       if (!isNameless(copy) || copy.type.rank() < 2 || !copy.parts.empty() || matches(options_.untie, copy.name))
         continue;
@@ -507,6 +511,8 @@ private:
 
   /// A name from the module that reads the tensor, if that is one module and nobody else is called so.
   void rename() {
+    if (model_.trained)
+      return;
     std::map<std::string, int> wishes;
     std::vector<std::string> wished(candidates_.size());
     for (size_t i = 0; i < candidates_.size(); ++i) {

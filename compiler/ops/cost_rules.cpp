@@ -52,10 +52,12 @@ static int64_t flopsPerElement(OpKind op) {
   case OpKind::CrossEntropy:
   case OpKind::CrossEntropyGrad:
   case OpKind::AdamW:
+  case OpKind::OnnxAdam:
     return 16;
   case OpKind::SoftmaxGrad:
   case OpKind::LogSoftmaxGrad:
   case OpKind::Sgd:
+  case OpKind::Adagrad:
     return 4;
   default:
     return 1;

@@ -1,4 +1,4 @@
-// Gradient rules of the trigonometric and hyperbolic functions.
+// Gradient rules of the trigonometric and hyperbolic functions, and of mod.
 
 #include "compiler/ops/op_table.h"
 
@@ -59,6 +59,13 @@ Gradients acoshGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value 
 // y = atanh x             dx = dy / (1 - x²)
 Gradients atanhGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
   return {g.div(dys[0], oneMinusSquare(g, y.input(0)))};
+}
+
+// y = a - b q             da = dy           db = -q dy       q = (a - y) / b, an integer
+Gradients modGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
+  Value *a = y.input(0), *b = y.input(1), *dy = dys[0];
+  Value *quotient = g.div(g.sub(a, y.result()), b);
+  return {dy, g.unary(OpKind::Neg, g.mul(dy, quotient))};
 }
 
 } // namespace zerocc

@@ -55,6 +55,11 @@ inline Alias opAlias(OpKind op) {
   return aliases[static_cast<int>(op)];
 }
 
+/// The updates of parameters: operands param, grad, states…, scalars.
+inline bool isOptimizer(OpKind op) {
+  return opAlias(op) == Alias::Update023 || opAlias(op) == Alias::Update02;
+}
+
 /// The operand that result `result` overwrites in place, or -1.
 inline int inPlaceOperand(OpKind op, int result) {
   switch (opAlias(op)) {

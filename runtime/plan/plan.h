@@ -13,7 +13,7 @@ namespace zerocc {
 constexpr uint32_t kConstantValue = uint32_t(1) << 31, kInputValue = kConstantValue + (uint32_t(1) << 30);
 
 /// Raised with every change of plan.proto.
-constexpr uint32_t kPlanVersion = 2;
+constexpr uint32_t kPlanVersion = 3;
 
 /// Reads a plan file: 8 bytes of magic, 16 bytes of XXH3-128 of the rest, the protobuf message.
 /// Refuses what is not a plan, what is damaged, what another version wrote, what is absurdly large. The

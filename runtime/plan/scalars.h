@@ -9,9 +9,9 @@ enum Scalar : int {
   // set by the host
   kScalarStep = 0, // steps done
   kScalarBaseLr,
-  kScalarBeta1,    // adamw
-  kScalarBeta2,    // adamw
-  kScalarEps,      // adamw
+  kScalarBeta1,    // adamw, onnx_adam
+  kScalarBeta2,    // adamw, onnx_adam
+  kScalarEps,      // adamw, onnx_adam, adagrad
   kScalarMomentum, // sgd
   kScalarNesterov, // sgd, 0/1
   kScalarClip,     // 0: off
@@ -21,6 +21,8 @@ enum Scalar : int {
   kScalarMinLr,
   kScalarStaticCount, // labels per micro-batch the backward was seeded with
   kScalarUpdates,     // updates done (steps minus skipped ones): Adam's t
+  kScalarFirstCount,  // T of the first update, as ONNX counts: sgd (dampening), onnx_adam, adagrad
+  kScalarOwn,         // sgd: dampening; onnx_adam: decay after the update; adagrad: decay of the rate
   // set by step_scalars
   kScalarLr = 16,     // of this step
   kScalarLoss,        // global mean of this step

@@ -353,7 +353,9 @@ private:
     case OpKind::ExchangeStart:
       return exchange();
     case OpKind::AdamW:
+    case OpKind::OnnxAdam:
     case OpKind::Sgd:
+    case OpKind::Adagrad:
       return update();
     case OpKind::NormPartial:
       return norm();
@@ -702,15 +704,15 @@ private:
         fail("writes to a constant");
       return;
     }
-    bool isOptimizer = op_ == OpKind::AdamW || op_ == OpKind::Sgd;
+    bool isUpdate = isOptimizer(op_);
     bool mayWrite = true;
     switch (storage->kind()) {
     case plan::Storage::PARAMETER:
-      mayWrite = isOptimizer || op_ == OpKind::FetchStart || op_ == OpKind::AllGatherStart;
+      mayWrite = isUpdate || op_ == OpKind::FetchStart || op_ == OpKind::AllGatherStart;
       break;
     case plan::Storage::MOMENT1:
     case plan::Storage::MOMENT2:
-      mayWrite = isOptimizer;
+      mayWrite = isUpdate;
       break;
     case plan::Storage::SCALARS:
       mayWrite = op_ == OpKind::StepScalars;
@@ -1039,7 +1041,7 @@ private:
     if (opText(op_) != plan_.facts().optimizer())
       fail("is not the optimizer of the plan, " + plan_.facts().optimizer());
     int last = instruction_->inputs_size() - 1;
-    bool isAdam = op_ == OpKind::AdamW;
+    bool isAdam = op_ == OpKind::AdamW || op_ == OpKind::OnnxAdam;
     verifyIsStorage(0, b, plan::Storage::PARAMETER);
     verifyIsStorage(1, b, plan::Storage::GRADIENT);
     if (isAdam || last == 3)

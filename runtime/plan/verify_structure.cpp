@@ -297,14 +297,15 @@ private:
       ++perBucket[{storage.bucket(), storage.kind()}];
       verifyBucketStorage(storage, name);
     }
-    bool isAdam = plan_.facts().optimizer() == "adamw";
+    const std::string &optimizer = plan_.facts().optimizer();
+    bool isAdam = optimizer == "adamw" || optimizer == "onnx_adam", hasState = isAdam || optimizer == "adagrad";
     bool anyTrainable = false;
     for (int b = 0; b < plan_.buckets_size(); ++b) {
       bool trainable = plan_.buckets(b).trainable();
       anyTrainable |= trainable;
       verifyCount(b, "parameter", perBucket[{b, plan::Storage::PARAMETER}], 1, 1);
       verifyCount(b, "gradient", perBucket[{b, plan::Storage::GRADIENT}], trainable, trainable);
-      verifyCount(b, "first-moment", perBucket[{b, plan::Storage::MOMENT1}], trainable && isAdam, trainable);
+      verifyCount(b, "first-moment", perBucket[{b, plan::Storage::MOMENT1}], trainable && hasState, trainable);
       verifyCount(b, "second-moment", perBucket[{b, plan::Storage::MOMENT2}], trainable && isAdam,
                   trainable && isAdam);
     }
@@ -584,8 +585,9 @@ private:
     bool anyTrainable = false;
     for (const plan::Bucket &bucket : plan_.buckets())
       anyTrainable |= bucket.trainable();
-    if (anyTrainable && facts.optimizer() != "adamw" && facts.optimizer() != "sgd")
-      findings_.add("optimizer is \"" + facts.optimizer() + "\", expected adamw or sgd");
+    std::optional<OpKind> op = opFromText(facts.optimizer());
+    if (anyTrainable && (!op || !isOptimizer(*op)))
+      findings_.add("optimizer is \"" + facts.optimizer() + "\", expected adamw, sgd, onnx_adam or adagrad");
     if (anyTrainable && !(std::isfinite(facts.static_count()) && facts.static_count() > 0))
       findings_.add("static label count is " + std::to_string(facts.static_count()) +
                     ", expected a positive number");

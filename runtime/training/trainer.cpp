@@ -17,9 +17,9 @@ struct RunTimeValue {
 };
 constexpr RunTimeValue kRunTimeValues[] = {
     {"lr", kScalarBaseLr, "learning rate"},
-    {"beta1", kScalarBeta1, "AdamW: decay of the first moment"},
-    {"beta2", kScalarBeta2, "AdamW: decay of the second moment"},
-    {"eps", kScalarEps, "AdamW: added to the root"},
+    {"beta1", kScalarBeta1, "Adam: decay of the first moment"},
+    {"beta2", kScalarBeta2, "Adam: decay of the second moment"},
+    {"eps", kScalarEps, "Adam, Adagrad: added to the root"},
     {"momentum", kScalarMomentum, "SGD"},
     {"nesterov", kScalarNesterov, "SGD: 0 or 1"},
     {"clip-grad-norm", kScalarClip, "greatest global gradient norm (0: off)"},
@@ -63,6 +63,11 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
   scalars[kScalarTotalSteps] =
       static_cast<double>(defaults.total_steps() ? defaults.total_steps() : options.totalSteps);
   scalars[kScalarMinLr] = defaults.min_lr();
+  scalars[kScalarFirstCount] = static_cast<double>(defaults.first_count());
+  const std::string &optimizer = plan_.facts().optimizer();
+  scalars[kScalarOwn] = optimizer == "onnx_adam" ? defaults.post_decay()
+                        : optimizer == "adagrad" ? defaults.rate_decay()
+                                                 : defaults.dampening();
   scalars[kScalarStaticCount] = plan_.facts().static_count();
   for (int g = 0; g < defaults.group_weight_decay_size() && g < kMaxGroups; ++g) {
     scalars[kScalarGroups + 2 * g] = defaults.group_weight_decay(g);

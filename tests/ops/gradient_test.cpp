@@ -283,6 +283,19 @@ private:
   }
 
   void addPowers() {
+    // 7.4 / 2.2 and the numbers near it lie between two integers.
+    add(OpKind::Mod, "of_two_variables", {real({3}), real({3})},
+        [](GraphBuilder &g, llvm::ArrayRef<Value *> x) {
+          Value *a = g.add(g.scale(x[0], 0.05), g.splatLike(x[0], 7.4)),
+                *b = g.add(g.scale(x[1], 0.05), g.splatLike(x[1], 2.2));
+          return g.binary(OpKind::Mod, a, b);
+        });
+    add(OpKind::Mod, "of_negative_numbers", {real({3}), real({3})},
+        [](GraphBuilder &g, llvm::ArrayRef<Value *> x) {
+          Value *a = g.add(g.scale(x[0], 0.05), g.splatLike(x[0], -7.4)),
+                *b = g.add(g.scale(x[1], 0.05), g.splatLike(x[1], 2.2));
+          return g.binary(OpKind::Mod, a, b);
+        });
     add(OpKind::Pow, "of_two_variables", {real({9}, Domain::positive), real({9})});
     add(OpKind::Pow, "of_matrices", {real({2, 3}, Domain::positive), real({2, 3}, Domain::positive)});
     for (double exponent : {0.0, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0}) // of negative numbers, too

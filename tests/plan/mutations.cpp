@@ -32,7 +32,6 @@ bool isCollective(OpKind op) {
   return op == OpKind::FetchStart || op == OpKind::ReduceStart || op == OpKind::AllReduceStart ||
          op == OpKind::AllGatherStart || op == OpKind::ExchangeStart;
 }
-bool isOptimizer(OpKind op) { return op == OpKind::AdamW || op == OpKind::Sgd; }
 
 int64_t elementsOf(const plan::Operand &operand) {
   int64_t elements = 1;

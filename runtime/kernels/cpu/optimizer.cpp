@@ -1,9 +1,10 @@
-// adamw, sgd: in place, over the members of a bucket within what all operands hold: the rank's part, or the
-// whole bucket when parameters, gradients and states are whole. Padding is not touched. Nothing is written
-// when the step is skipped.
+// adamw, sgd, onnx_adam, adagrad: in place, over the members of a bucket within what all operands hold: the
+// rank's part, or the whole bucket when parameters, gradients and states are whole. Padding is not touched.
+// Nothing is written when the step is skipped.
 //
-// Formulas and order of operations are torch's (AdamW, SGD), element by element in f32, scalars rounded from
-// f64 once. Every operation is rounded by IEEE rules, so a vector lane and a tail give the same bits.
+// Formulas and order of operations are torch's (AdamW, SGD) and ONNX's (the others), element by element in
+// f32, scalars rounded from f64 once. Every operation is rounded by IEEE rules, so a vector lane and a tail
+// give the same bits.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/cpu/optimizer.cpp"
@@ -78,7 +79,75 @@ void runAdamW(const KernelCall &call) {
   });
 }
 
-// g += wd p;  buf = momentum buf + g (or g alone);  p -= lr (nesterov ? g + momentum buf : buf)
+/// T of this update, as ONNX counts.
+double countOf(const double *scalars) { return scalars[kScalarFirstCount] + scalars[kScalarUpdates] - 1; }
+
+// g += wd p;  m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²;  p -= R' m / (√v + eps);  p *= 1 - post
+// R' = T > 0 ? lr √(1 - β2^T) / (1 - β1^T) : lr
+void runOnnxAdam(const KernelCall &call) {
+  const auto &state = stateOf<OptimizerState>(call);
+  const double *scalars = pointer<const double>(call.inputs[4]);
+  if (scalars[kScalarSkip] != 0)
+    return;
+  const double beta1Exact = scalars[kScalarBeta1], beta2Exact = scalars[kScalarBeta2],
+               count = countOf(scalars);
+  const double correction =
+      count > 0 ? std::sqrt(1 - std::pow(beta2Exact, count)) / (1 - std::pow(beta1Exact, count)) : 1;
+  const auto factor = static_cast<float>(scalars[kScalarFactor]);
+  const auto beta1 = static_cast<float>(beta1Exact), blend1 = static_cast<float>(1 - beta1Exact);
+  const auto beta2 = static_cast<float>(beta2Exact), blend2 = static_cast<float>(1 - beta2Exact);
+  const auto eps = static_cast<float>(scalars[kScalarEps]);
+  const auto keep = static_cast<float>(1 - scalars[kScalarOwn]);
+  forRanges(*call.bucket, state.updated, [&](int64_t begin, int64_t end, const MemberRange &range) {
+    const GroupRates rates(scalars, range.group);
+    const auto decay = static_cast<float>(rates.weightDecay);
+    const auto rate = static_cast<float>(rates.learningRate * correction);
+    float *p = pointer<float>(call.results[0]) + (begin - state.parameterFirst);
+    const float *g = pointer<const float>(call.inputs[1]) + (begin - state.gradientFirst);
+    float *m = pointer<float>(call.results[1]) + (begin - state.stateFirst);
+    float *v = pointer<float>(call.results[2]) + (begin - state.stateFirst);
+    const int64_t n = end - begin;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float gradient = g[i] * factor + decay * p[i];
+      const float first = m[i] * beta1 + blend1 * gradient;
+      const float second = v[i] * beta2 + blend2 * (gradient * gradient);
+      p[i] = (p[i] - rate * first / (std::sqrt(second) + eps)) * keep;
+      m[i] = first;
+      v[i] = second;
+    }
+  });
+}
+
+// g += wd p;  h += g²;  p -= lr / (1 + T decay) g / (√h + eps)
+void runAdagrad(const KernelCall &call) {
+  const auto &state = stateOf<OptimizerState>(call);
+  const double *scalars = pointer<const double>(call.inputs[3]);
+  if (scalars[kScalarSkip] != 0)
+    return;
+  const double slower = 1 + countOf(scalars) * scalars[kScalarOwn];
+  const auto factor = static_cast<float>(scalars[kScalarFactor]);
+  const auto eps = static_cast<float>(scalars[kScalarEps]);
+  forRanges(*call.bucket, state.updated, [&](int64_t begin, int64_t end, const MemberRange &range) {
+    const GroupRates rates(scalars, range.group);
+    const auto decay = static_cast<float>(rates.weightDecay);
+    const auto rate = static_cast<float>(rates.learningRate / slower);
+    float *p = pointer<float>(call.results[0]) + (begin - state.parameterFirst);
+    const float *g = pointer<const float>(call.inputs[1]) + (begin - state.gradientFirst);
+    float *h = pointer<float>(call.results[1]) + (begin - state.stateFirst);
+    const int64_t n = end - begin;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float gradient = g[i] * factor + decay * p[i];
+      const float sum = h[i] + gradient * gradient;
+      p[i] = p[i] - rate * gradient / (std::sqrt(sum) + eps);
+      h[i] = sum;
+    }
+  });
+}
+
+// g += wd p;  buf = momentum buf + (1 - dampening) g (dampened where T > 0; g alone without a buffer);  p -=
+// lr (nesterov ? g + momentum buf : buf)
 void runSgd(const KernelCall &call) {
   const auto &state = stateOf<OptimizerState>(call);
   const double *scalars = pointer<const double>(call.inputs.back());
@@ -88,6 +157,7 @@ void runSgd(const KernelCall &call) {
   const bool nesterov = scalars[kScalarNesterov] != 0;
   const auto factor = static_cast<float>(scalars[kScalarFactor]);
   const auto momentum = static_cast<float>(scalars[kScalarMomentum]);
+  const auto blend = static_cast<float>(countOf(scalars) > 0 ? 1 - scalars[kScalarOwn] : 1);
   forRanges(*call.bucket, state.updated, [&](int64_t begin, int64_t end, const MemberRange &range) {
     const GroupRates rates(scalars, range.group);
     const auto decay = static_cast<float>(rates.weightDecay);
@@ -105,7 +175,7 @@ void runSgd(const KernelCall &call) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {
       const float gradient = g[i] * factor + decay * p[i];
-      const float moved = buffer[i] * momentum + gradient;
+      const float moved = buffer[i] * momentum + blend * gradient;
       const float direction = nesterov ? gradient + momentum * moved : moved;
       p[i] = p[i] + minusRate * direction;
       buffer[i] = moved;
@@ -122,10 +192,12 @@ HWY_AFTER_NAMESPACE();
 namespace zerocc {
 HWY_EXPORT(runAdamW);
 HWY_EXPORT(runSgd);
+HWY_EXPORT(runOnnxAdam);
+HWY_EXPORT(runAdagrad);
 
 /// Operands: param grad states… scalars; results lie on param and the states.
 static Status prepareOptimizer(KernelCall &call) {
-  bool isAdam = call.op == OpKind::AdamW;
+  bool isAdam = call.op == OpKind::AdamW || call.op == OpKind::OnnxAdam;
   size_t states = isAdam ? 2 : call.inputs.size() == 4 ? 1 : 0;
   ZEROCC_TRY(expectCounts(call, 3 + states, 1 + states));
   for (size_t i = 0; i < call.results.size(); ++i)
@@ -154,8 +226,12 @@ static Status prepareOptimizer(KernelCall &call) {
                               std::to_string(kMaxGroups));
   setState(call, state);
   chooseTarget();
-  if (isAdam)
+  if (call.op == OpKind::AdamW)
     call.run = HWY_DYNAMIC_DISPATCH(runAdamW);
+  else if (call.op == OpKind::OnnxAdam)
+    call.run = HWY_DYNAMIC_DISPATCH(runOnnxAdam);
+  else if (call.op == OpKind::Adagrad)
+    call.run = HWY_DYNAMIC_DISPATCH(runAdagrad);
   else
     call.run = HWY_DYNAMIC_DISPATCH(runSgd);
   return success();

@@ -228,6 +228,90 @@ TEST(AdamW, WholeStatesUpdateTheWholeBucketOnEveryRank) {
   EXPECT_TRUE(one == other);
 }
 
+TEST(OnnxAdam, FollowsOnnxsFormulas) {
+  forEachTarget([] {
+    Random random(91);
+    BucketLayout bucket = layoutOf(0, 1);
+    for (double firstCount : {0.0, 1.0, 5.0})
+      for (double updates : {1.0, 3.0}) {
+        Update before(random, bucket.paddedElements), after(before);
+        std::vector<double> s = updateScalars();
+        s[kScalarFirstCount] = firstCount;
+        s[kScalarUpdates] = updates;
+        s[kScalarOwn] = 0.01;
+        after.scalars = tensorOf(DType::f64, {kScalars}, s);
+        run(OpKind::OnnxAdam, {&after.p, &after.g, &after.m, &after.v, &after.scalars},
+            {&after.p, &after.m, &after.v}, bucket);
+        double count = firstCount + updates - 1;
+        for (int64_t i = 0; i < bucket.paddedElements; ++i) {
+          int group = groupOf(bucket, i);
+          double p = before.p.data<float>()[i], m = before.m.data<float>()[i], v = before.v.data<float>()[i];
+          if (group >= 0) {
+            double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1];
+            if (count > 0)
+              rate *=
+                  std::sqrt(1 - std::pow(s[kScalarBeta2], count)) / (1 - std::pow(s[kScalarBeta1], count));
+            double g = before.g.data<float>()[i] * s[kScalarFactor] + s[kScalarGroups + 2 * group] * p;
+            m = s[kScalarBeta1] * m + (1 - s[kScalarBeta1]) * g;
+            v = s[kScalarBeta2] * v + (1 - s[kScalarBeta2]) * g * g;
+            p = (1 - s[kScalarOwn]) * (p - rate * m / (std::sqrt(v) + s[kScalarEps]));
+          }
+          ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << i;
+          ASSERT_NEAR(after.m.data<float>()[i], m, 5e-7) << i;
+          ASSERT_NEAR(after.v.data<float>()[i], v, 5e-7) << i;
+        }
+      }
+  });
+}
+
+TEST(Adagrad, FollowsOnnxsFormulas) {
+  forEachTarget([] {
+    Random random(92);
+    BucketLayout bucket = layoutOf(0, 1);
+    Update before(random, bucket.paddedElements), after(before);
+    std::vector<double> s = updateScalars();
+    s[kScalarFirstCount] = 2;
+    s[kScalarUpdates] = 3;
+    s[kScalarOwn] = 0.5;
+    after.scalars = tensorOf(DType::f64, {kScalars}, s);
+    run(OpKind::Adagrad, {&after.p, &after.g, &after.v, &after.scalars}, {&after.p, &after.v}, bucket);
+    for (int64_t i = 0; i < bucket.paddedElements; ++i) {
+      int group = groupOf(bucket, i);
+      double p = before.p.data<float>()[i], h = before.v.data<float>()[i];
+      if (group >= 0) {
+        double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1] / (1 + 4 * s[kScalarOwn]);
+        double g = before.g.data<float>()[i] * s[kScalarFactor] + s[kScalarGroups + 2 * group] * p;
+        h += g * g;
+        p -= rate * g / (std::sqrt(h) + s[kScalarEps]);
+      }
+      ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << i;
+      ASSERT_NEAR(after.v.data<float>()[i], h, 1e-6) << i;
+    }
+  });
+}
+
+TEST(OnnxsOptimizers, GiveTheSameBitsWhereverAMemberIsCut) {
+  Random random(93);
+  BucketLayout bucket;
+  bucket.paddedElements = 320;
+  bucket.ranges = {{0, 300, 0, 0}};
+  Update before(random, 320);
+  before.scalars.data<double>()[kScalarUpdates] = 2;
+  auto both = [](Update &update, const BucketLayout &bucket) {
+    run(OpKind::OnnxAdam, {&update.p, &update.g, &update.m, &update.v, &update.scalars},
+        {&update.p, &update.m, &update.v}, bucket);
+    run(OpKind::Adagrad, {&update.p, &update.g, &update.v, &update.scalars}, {&update.p, &update.v}, bucket);
+  };
+  Update whole(before);
+  both(whole, bucket);
+  for (int64_t cut = 1; cut < 300; ++cut) {
+    bucket.ranges = {{0, cut, 0, 0}, {cut, 300, 0, 0}};
+    Update pieces(before);
+    both(pieces, bucket);
+    ASSERT_TRUE(pieces == whole) << cut;
+  }
+}
+
 TEST(Optimizers, WriteNothingWhenTheStepIsSkipped) {
   Random random(88);
   BucketLayout bucket = layoutOf(0, 1);
@@ -237,6 +321,9 @@ TEST(Optimizers, WriteNothingWhenTheStepIsSkipped) {
   EXPECT_TRUE(before == after);
   run(OpKind::Sgd, {&after.p, &after.g, &after.m, &after.scalars}, {&after.p, &after.m}, bucket);
   run(OpKind::Sgd, {&after.p, &after.g, &after.scalars}, {&after.p}, bucket);
+  run(OpKind::OnnxAdam, {&after.p, &after.g, &after.m, &after.v, &after.scalars},
+      {&after.p, &after.m, &after.v}, bucket);
+  run(OpKind::Adagrad, {&after.p, &after.g, &after.v, &after.scalars}, {&after.p, &after.v}, bucket);
   EXPECT_TRUE(before == after);
 }
 
@@ -248,6 +335,8 @@ TEST(Sgd, FollowsTorchsFormulas) {
       for (bool nesterov : {false, true}) {
         Update before(random, bucket.paddedElements), after(before);
         after.scalars.data<double>()[kScalarNesterov] = nesterov;
+        after.scalars.data<double>()[kScalarUpdates] = 2; // not the first: dampened
+        after.scalars.data<double>()[kScalarOwn] = 0.25;
         if (hasMomentum)
           run(OpKind::Sgd, {&after.p, &after.g, &after.m, &after.scalars}, {&after.p, &after.m}, bucket);
         else
@@ -260,7 +349,7 @@ TEST(Sgd, FollowsTorchsFormulas) {
             double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1];
             double g = before.g.data<float>()[i] * s[kScalarFactor] + s[kScalarGroups + 2 * group] * p;
             if (hasMomentum)
-              m = s[kScalarMomentum] * m + g;
+              m = s[kScalarMomentum] * m + 0.75 * g;
             p -= rate * (!hasMomentum ? g : nesterov ? g + s[kScalarMomentum] * m : m);
           }
           ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << i;
