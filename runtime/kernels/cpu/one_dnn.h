@@ -6,9 +6,9 @@
 
 namespace zerocc {
 
-// What the kernels that call oneDNN share. Primitives and memory objects are made in `prepare`; `run` hands
-// over the call's own buffers. Scratch memory is the call's workspace: an implementation that wants more than
-// the compiler planned is passed over for the next one. All work is done by the calling thread.
+// What the kernels that call oneDNN share. Primitives and memory objects are made in `prepare`; `run` goes
+// through a list of steps over the call's own buffers and its workspace. All work is done by the calling
+// thread.
 
 /// The one engine of the process.
 dnnl::engine &cpuEngine();
@@ -16,13 +16,21 @@ dnnl::engine &cpuEngine();
 /// Before primitives are made and before they run: this thread asks OpenMP for no others.
 void stayOnThisThread();
 
-/// A primitive with its operands bound: run by runOneDnn.
-struct OneDnnState {
-  dnnl::primitive primitive;
-  std::vector<dnnl::memory> memories;
-  std::vector<dnnl_exec_arg_t> arguments;
+/// Run by runOneDnn, in order.
+struct OneDnnSteps {
+  struct Step {
+    dnnl::primitive primitive;
+    std::vector<dnnl_exec_arg_t> arguments;
+    // Without a primitive: sum += part.
+    float *sum = nullptr;
+    const float *part = nullptr;
+    int64_t elements = 0;
+  };
+  std::vector<Step> steps;
+  std::vector<dnnl::memory> memories; // what the arguments point to
 
-  void bind(int argument, const dnnl::memory::desc &desc, void *data);
+  dnnl_exec_arg_t argument(int id, const dnnl::memory::desc &desc, void *data);
+  void reorder(const dnnl::memory::desc &fromDesc, void *from, const dnnl::memory::desc &toDesc, void *to);
 };
 
 void runOneDnn(const KernelCall &call);
@@ -30,22 +38,15 @@ void runOneDnn(const KernelCall &call);
 /// A contiguous f32 operand as oneDNN sees it, with `dims` (same elements, perhaps other axes).
 dnnl::memory::desc plainDesc(const dnnl::memory::dims &dims);
 
-/// Takes the first implementation whose scratch memory fits into the call's workspace, which is bound as
-/// well.
-template <typename PrimitiveDesc>
-Status chooseImplementation(KernelCall &call, PrimitiveDesc &desc, OneDnnState &state) {
-  for (;;) {
-    const auto wanted = static_cast<int64_t>(desc.scratchpad_desc().get_size());
-    if (wanted <= call.workspaceBytes) {
-      if (wanted > 0)
-        state.bind(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), call.workspace);
-      return success();
-    }
-    if (!desc.next_impl())
-      return refuse(call, "oneDNN wants " + std::to_string(wanted) +
-                              " bytes of scratch memory, the plan gives " +
-                              std::to_string(call.workspaceBytes));
-  }
-}
+/// Hands out a call's workspace piece by piece, aligned to cache lines; null when it does not suffice.
+class WorkspaceCut {
+public:
+  explicit WorkspaceCut(const KernelCall &call)
+      : next_(static_cast<char *>(call.workspace)), end_(next_ + call.workspaceBytes) {}
+  void *take(size_t bytes);
+
+private:
+  char *next_, *end_;
+};
 
 } // namespace zerocc

@@ -132,10 +132,13 @@ std::vector<Tensor> runKernel(OpKind op, const Attributes &attributes,
   for (const Tensor &result : results)
     pointers.push_back(&result);
   Expected<KernelCall> call = prepareCall(op, attributes, inputs, pointers);
-  if (!call)
+  if (!call) {
     ADD_FAILURE() << call.error().text();
-  else
-    call->run(*call);
+    return results;
+  }
+  if (call->workspaceBytes > 0)
+    std::memset(call->workspace, 0xff, static_cast<size_t>(call->workspaceBytes)); // others use it in between
+  call->run(*call);
   return results;
 }
 

@@ -3,6 +3,7 @@
 #include "tests/runtime/kernels/kernel_case.h"
 
 #include "compiler/ops/ops.h"
+#include "runtime/kernels/cpu/one_dnn.h"
 
 namespace zerocc {
 namespace {
@@ -38,6 +39,10 @@ std::vector<Window> windows() {
       {{1, 8, 4, 4}, {16, 8, 1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
       {{1, 2, 4, 3, 4}, {2, 2, 2, 2, 2}, {1, 1, 2}, {0, 1, 0}, {0, 0, 1}, {1, 1, 1}, 1},
       {{1, 1, 8}, {1, 1, 3}, {4}, {0}, {0}, {1}, 1},
+      {{3, 4, 128, 128}, {4, 4, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, // an image at a time
+      {{2, 32, 5, 5}, {32, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 2},
+      {{2, 16, 7, 7}, {24, 16, 1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}, 1},
+      {{2, 20, 9}, {20, 1, 4}, {1}, {3}, {0}, {1}, 20},
       {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1}};
   return out;
 }
@@ -63,8 +68,54 @@ TEST(Conv, IsAsInterpretedWithItsGradients) {
     expectAsInterpreted(OpKind::Conv, window.attributes(), {&x, &w}, {3e-4, 1e-5});
     expectAsInterpreted(OpKind::ConvDataGrad, withShape(window.attributes(), window.x), {&dy, &w},
                         {3e-4, 1e-5});
+    const double sums = static_cast<double>(dy.type().elements() / window.w[0]); // of so many products each
     expectAsInterpreted(OpKind::ConvWeightGrad, withShape(window.attributes(), window.w), {&x, &dy},
-                        {1e-3, 1e-5});
+                        {1e-3 + 1e-7 * sums, 1e-5});
+  }
+}
+
+/// Images with `channels` channels of size², to `outputs` channels.
+Window square(int64_t images, int64_t channels, int64_t size, int64_t outputs, int64_t kernel, int64_t stride,
+              int64_t groups, int64_t dilation = 1) {
+  const int64_t pad = kernel / 2 * dilation;
+  return {{images, channels, size, size},
+          {outputs, channels / groups, kernel, kernel},
+          {stride, stride},
+          {pad, pad},
+          {pad, pad},
+          {dilation, dilation},
+          groups};
+}
+
+// The workspace that the compiler grants is enough for loops that are not oneDNN's slow reference.
+TEST(Conv, NeedsNoReferenceLoops) {
+  for (const Window &window :
+       {square(2, 3, 64, 64, 7, 2, 1), square(8, 64, 28, 64, 3, 1, 1), square(3, 256, 14, 256, 3, 1, 1),
+        square(2, 64, 28, 128, 3, 2, 1), square(2, 256, 14, 64, 1, 1, 1), square(2, 256, 14, 512, 1, 2, 1),
+        square(2, 32, 28, 32, 3, 1, 32), square(2, 96, 28, 96, 5, 2, 96), square(1, 112, 14, 112, 1, 1, 4),
+        square(2, 64, 14, 64, 3, 1, 4), square(2, 12, 14, 24, 3, 1, 4), square(2, 64, 28, 64, 3, 1, 1, 2),
+        square(2, 1, 28, 6, 5, 1, 1), square(2, 32, 28, 3, 3, 1, 1), square(1, 3, 32, 16, 16, 16, 1)}) {
+    SCOPED_TRACE(print(TensorType{DType::f32, window.x}) + " * " + print(TensorType{DType::f32, window.w}));
+    Tensor x = poisoned(DType::f32, window.x), w = poisoned(DType::f32, window.w);
+    Tensor y = poisoned(DType::f32, resultOf(OpKind::Conv, {x.type(), w.type()}, window.attributes()));
+    struct {
+      OpKind op;
+      Attributes attributes;
+      std::vector<const Tensor *> inputs, results;
+    } calls[] = {{OpKind::Conv, window.attributes(), {&x, &w}, {&y}},
+                 {OpKind::ConvDataGrad, withShape(window.attributes(), window.x), {&y, &w}, {&x}},
+                 {OpKind::ConvWeightGrad, withShape(window.attributes(), window.w), {&x, &y}, {&w}}};
+    for (const auto &[op, attributes, inputs, results] : calls) {
+      Expected<KernelCall> call = prepareCall(op, attributes, inputs, results);
+      ASSERT_TRUE(call) << call.error().text();
+      for (const auto &step : static_cast<const OneDnnSteps *>(call->state.get())->steps) {
+        if (!step.primitive)
+          continue;
+        const char *name = "";
+        dnnl_primitive_desc_query(step.primitive.get_primitive_desc(), dnnl_query_impl_info_str, 0, &name);
+        EXPECT_EQ(std::string(name).find("ref"), std::string::npos) << opText(op) << ": " << name;
+      }
+    }
   }
 }
 

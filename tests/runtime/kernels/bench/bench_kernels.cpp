@@ -52,7 +52,7 @@ KernelCall prepared(OpKind op, Attributes attributes, std::vector<TensorView> in
   call.inputs = std::move(inputs);
   call.results = std::move(results);
   call.bucket = bucket;
-  static std::vector<double> workspace(1 << 20);
+  static std::vector<double> workspace(1 << 21); // 16 MiB, more than compile plans for any of these
   call.workspace = workspace.data();
   call.workspaceBytes = static_cast<int64_t>(workspace.size() * sizeof(double));
   if (Status status = cpuKernel(op).prepare(call); !status) {
@@ -233,6 +233,97 @@ void crossEntropy(benchmark::State &state) {
       4.0 * static_cast<double>(rows * width), "GB/s");
 }
 BENCHMARK(crossEntropy)->UseManualTime()->MinTime(0.1)->Args({1024, 256})->Args({16, 50257});
+
+using Ints = std::vector<int64_t>;
+
+/// n, c, h = w, o, k, stride, groups
+baseline::ConvSizes sizesOf(const benchmark::State &state) {
+  return {state.range(0), state.range(1), state.range(2), state.range(2),
+          state.range(3), state.range(4), state.range(5), state.range(6)};
+}
+
+void convOp(benchmark::State &state, OpKind op) {
+  const baseline::ConvSizes s = sizesOf(state);
+  const int64_t pad = (s.k - 1) / 2;
+  Array x = array(DType::f32, {s.n, s.c, s.h, s.w}), w = array(DType::f32, {s.o, s.c / s.groups, s.k, s.k}),
+        y = array(DType::f32, {s.n, s.o, s.y(s.h), s.y(s.w)});
+  Attributes attributes{{"strides", Ints{s.stride, s.stride}},
+                        {"low", Ints{pad, pad}},
+                        {"high", Ints{pad, pad}},
+                        {"dilations", Ints{1, 1}},
+                        {"groups", s.groups}};
+  const double flops =
+      2.0 * static_cast<double>(s.n * s.o * s.y(s.h) * s.y(s.w) * (s.c / s.groups) * s.k * s.k);
+  const bool isForward = op == OpKind::Conv, isData = op == OpKind::ConvDataGrad;
+  const TensorView &result = (isForward ? y : isData ? x : w).view;
+  if (!isForward)
+    attributes.set("shape", Ints(result.dims, result.dims + 4));
+  KernelCall call =
+      prepared(op, attributes, {(isData ? y : x).view, (isForward || isData ? w : y).view}, {result});
+  compare(
+      state, call,
+      [&] {
+        (isForward ? baseline::conv
+         : isData  ? baseline::convDataGrad
+                   : baseline::convWeightGrad)(s, (isData ? y : x).floats(),
+                                              (isForward || isData ? w : y).floats(),
+                                              (isForward ? y
+                                               : isData  ? x
+                                                         : w)
+                                                  .floats());
+      },
+      flops, "GFLOP/s");
+}
+void conv(benchmark::State &state) { convOp(state, OpKind::Conv); }
+void convDataGrad(benchmark::State &state) { convOp(state, OpKind::ConvDataGrad); }
+void convWeightGrad(benchmark::State &state) { convOp(state, OpKind::ConvWeightGrad); }
+
+void convSizes(benchmark::internal::Benchmark *b) {
+  b->UseManualTime()->MinTime(0.1)->ArgNames({"n", "c", "hw", "o", "k", "stride", "groups"});
+  b->Args({2, 3, 224, 64, 7, 2, 1}) // ResNet-50: the first, 3 x 3 and 1 x 1
+      ->Args({2, 64, 56, 64, 3, 1, 1})
+      ->Args({8, 256, 14, 256, 3, 1, 1})
+      ->Args({2, 256, 56, 64, 1, 1, 1})
+      ->Args({2, 96, 56, 96, 3, 1, 96})  // MobileNet
+      ->Args({2, 112, 28, 112, 1, 1, 4}) // ShuffleNet
+      ->Args({32, 16, 8, 32, 3, 1, 1});
+}
+BENCHMARK(conv)->Apply(convSizes);
+BENCHMARK(convDataGrad)->Apply(convSizes);
+BENCHMARK(convWeightGrad)->Apply(convSizes);
+
+void poolOp(benchmark::State &state, OpKind op) {
+  const baseline::ConvSizes s = sizesOf(state);
+  const int64_t pad = (s.k - 1) / 2;
+  Array x = array(DType::f32, {s.n, s.c, s.h, s.w}), y = array(DType::f32, {s.n, s.c, s.y(s.h), s.y(s.w)}),
+        dx = array(DType::f32, {s.n, s.c, s.h, s.w});
+  Attributes attributes{{"strides", Ints{s.stride, s.stride}},
+                        {"low", Ints{pad, pad}},
+                        {"high", Ints{pad, pad}},
+                        {"dilations", Ints{1, 1}},
+                        {"kernel", Ints{s.k, s.k}}};
+  std::function<void()> plain;
+  if (op == OpKind::MaxPool || op == OpKind::SumPool)
+    plain = [&] {
+      (op == OpKind::MaxPool ? baseline::maxPool : baseline::sumPool)(s, x.floats(), y.floats());
+    };
+  KernelCall call = plain                       ? prepared(op, attributes, {x.view}, {y.view})
+                    : op == OpKind::MaxPoolGrad ? prepared(op, attributes, {x.view, y.view}, {dx.view})
+                                                : prepared(op, attributes, {y.view}, {dx.view});
+  compare(state, call, plain, 4.0 * static_cast<double>(x.bytes.size() / 4 + y.bytes.size() / 4), "GB/s");
+}
+void maxPool(benchmark::State &state) { poolOp(state, OpKind::MaxPool); }
+void maxPoolGrad(benchmark::State &state) { poolOp(state, OpKind::MaxPoolGrad); }
+void sumPool(benchmark::State &state) { poolOp(state, OpKind::SumPool); }
+void sumPoolGrad(benchmark::State &state) { poolOp(state, OpKind::SumPoolGrad); }
+void poolSizes(benchmark::internal::Benchmark *b) {
+  b->UseManualTime()->MinTime(0.1)->ArgNames({"n", "c", "hw", "o", "k", "stride", "groups"});
+  b->Args({2, 64, 112, 64, 3, 2, 1})->Args({2, 64, 56, 64, 2, 2, 1})->Args({2, 192, 28, 192, 3, 1, 1});
+}
+BENCHMARK(maxPool)->Apply(poolSizes);
+BENCHMARK(maxPoolGrad)->Apply(poolSizes);
+BENCHMARK(sumPool)->Apply(poolSizes);
+BENCHMARK(sumPoolGrad)->Apply(poolSizes);
 
 void adamw(benchmark::State &state) {
   int64_t n = state.range(0);
