@@ -16,6 +16,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
 #include <set>
 
 namespace zerocc {
@@ -125,24 +126,35 @@ private:
     return nullptr;
   }
 
-  Expected<HostTensor> valueOf(const std::string &name) {
+  Expected<const onnx::TensorProto *> checked(const std::string &name) {
     const onnx::TensorProto *tensor = stored(name);
     if (!tensor)
       return Error(quoted(name) + " is not stored in the model");
     if (Status ok = model_.checkPayload(*tensor); !ok)
       return ok.error().in("initializer " + quoted(name));
-    ZEROCC_ASSIGN(TensorType type, LoadedModel::typeOf(*tensor));
-    ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*tensor));
-    return HostTensor::fromBytes(type, bytes);
+    return tensor;
   }
 
   Expected<double> numberOf(const std::string &name, const std::string &what) {
-    Expected<HostTensor> value = valueOf(name);
-    if (!value)
-      return value.error().in(what);
-    if (value->type.elements() != 1)
-      return Error(what + " " + quoted(name) + " is " + print(value->type) + ", expected one number");
-    return value->at(0);
+    Expected<const onnx::TensorProto *> tensor = checked(name);
+    if (!tensor)
+      return tensor.error().in(what);
+    ZEROCC_ASSIGN(TensorType type, LoadedModel::typeOf(**tensor));
+    if (type.elements() != 1)
+      return Error(what + " " + quoted(name) + " is " + print(type) + ", expected one number");
+    ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(**tensor));
+    return HostTensor::fromBytes(type, bytes).at(0);
+  }
+
+  Expected<bool> isZero(const onnx::TensorProto &tensor) {
+    constexpr int64_t kBlock = int64_t{1} << 20;
+    ZEROCC_ASSIGN(TensorType type, LoadedModel::typeOf(tensor));
+    for (int64_t at = 0; at < type.bytes(); at += kBlock) {
+      ZEROCC_ASSIGN(std::string block, model_.bytesOf(tensor, at, std::min(kBlock, type.bytes() - at)));
+      if (llvm::any_of(block, [](char c) { return c != 0; }))
+        return false;
+    }
+    return true;
   }
 
   bool isInput(const std::string &name) const {
@@ -309,8 +321,9 @@ private:
   }
 
   Status readState(const std::string &state, const std::string &next) {
-    ZEROCC_ASSIGN(HostTensor value, valueOf(state));
-    if (llvm::any_of(value.reals, [](double v) { return v != 0; }))
+    ZEROCC_ASSIGN(const onnx::TensorProto *tensor, checked(state));
+    ZEROCC_ASSIGN(bool startsAsZeros, isZero(*tensor));
+    if (!startsAsZeros)
       return Error("state " + quoted(state) + " does not start as zeros",
                    "training goes on from a checkpoint, not from a model; store zeros");
     if (auto update = updates_.find(state); update == updates_.end() || update->second != next)
@@ -329,18 +342,21 @@ private:
   TrainingForm form_;
 };
 
-void addNames(const onnx::GraphProto &graph, std::set<std::string> &names) {
-  for (const onnx::NodeProto &node : graph.node()) {
-    names.insert(node.input().begin(), node.input().end());
-    for (const onnx::AttributeProto &attribute : node.attribute()) {
-      if (attribute.has_g())
-        addNames(attribute.g(), names);
-      for (const onnx::GraphProto &subgraph : attribute.graphs())
-        addNames(subgraph, names);
-    }
+/// The names that a node and its subgraphs read.
+void addNames(const onnx::NodeProto &node, std::set<std::string> &names) {
+  auto addGraph = [&](const onnx::GraphProto &graph) {
+    for (const onnx::NodeProto &inner : graph.node())
+      addNames(inner, names);
+    for (const auto &output : graph.output())
+      names.insert(output.name());
+  };
+  names.insert(node.input().begin(), node.input().end());
+  for (const onnx::AttributeProto &attribute : node.attribute()) {
+    if (attribute.has_g())
+      addGraph(attribute.g());
+    for (const onnx::GraphProto &subgraph : attribute.graphs())
+      addGraph(subgraph);
   }
-  for (const auto &output : graph.output())
-    names.insert(output.name());
 }
 
 template <typename List, typename Keep> void keepOnly(List &list, int from, Keep keep) {
@@ -366,9 +382,7 @@ void dropAlgorithm(onnx::GraphProto &graph, const MergedTraining &merged, const 
       dropped.insert(i);
       continue;
     }
-    onnx::GraphProto alone;
-    *alone.add_node() = node;
-    addNames(alone, needed);
+    addNames(node, needed);
   }
   int index = merged.nodes;
   keepOnly(*graph.mutable_node(), merged.nodes, [&](const auto &) { return dropped.count(index++) == 0; });

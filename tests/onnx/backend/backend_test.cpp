@@ -108,6 +108,12 @@ TEST_F(Backend, GradientsAreThoseOfFiniteDifferences) {
   EXPECT_GT(agree, 0);
 }
 
+TEST_F(Backend, LightModelsBecomeTrainingPlans) {
+  for (const CaseResult &result : results_)
+    if (!result.noPlan.empty())
+      ADD_FAILURE() << result.suiteCase.name << ": " << result.noPlan;
+}
+
 TEST_F(Backend, RefusesWhatIsExpectedToBe) {
   std::map<std::string, std::optional<Expectation>> actual;
   std::vector<std::string> names;

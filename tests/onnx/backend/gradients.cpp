@@ -149,6 +149,7 @@ private:
       tolerance = kTolerance * scale + 1e-9 * std::max(1.0, std::fabs(here));
       if (std::fabs(analytic - central[i]) <= tolerance) {
         ++check.inputs;
+        check.isZero &= analytic == 0;
         return;
       }
     }

@@ -19,7 +19,8 @@ enum class GradientOutcome {
 struct GradientCheck {
   GradientOutcome outcome = GradientOutcome::none;
   std::string why;
-  int inputs = 0; // compared
+  int inputs = 0;     // compared
+  bool isZero = true; // all gradients are
 };
 
 /// Compares the gradients of the graph "forward" (a fixed random sum of its float results; of the first alone

@@ -1,5 +1,8 @@
 #include "tests/onnx/backend/run_case.h"
 
+#include "compiler/plan/emit.h"
+#include "passes/compile.h"
+#include "runtime/plan/verify.h"
 #include "tests/onnx/backend/run_kernels.h"
 
 #include <fstream>
@@ -178,6 +181,28 @@ CaseResult CaseRunner::run(const SuiteCase &suiteCase, bool typesOnly) {
   return result;
 }
 
+/// A verified training plan of stage 3 on two ranks; the output is pulled to a target.
+Status CaseRunner::compileLight(const SuiteData &data) {
+  const fs::path path = scratch_ / "weights.onnx";
+  std::ofstream(path, std::ios::binary) << withWeights(data.model).SerializeAsString();
+  ZEROCC_ASSIGN(std::unique_ptr<Module> module, importOnnx(path, {}));
+  Decisions decisions;
+  decisions.shard = 2;
+  decisions.stage = 3;
+  decisions.loss = "mse:" + data.model.graph().output(0).name();
+  ZEROCC_ASSIGN(LadderResult compiled, compileModule(*module, decisions, /*stageAuto=*/false, {}));
+  EmitOptions emit;
+  emit.groups = {"decay", "no-decay"};
+  emit.stage = decisions.stage;
+  emit.loss = decisions.loss;
+  for (int i = 0; i < 2; ++i) {
+    emit.defaults.add_group_weight_decay(0);
+    emit.defaults.add_group_lr_factor(1);
+  }
+  std::vector<Diagnostic> findings = verifyPlan(emitPlan(*compiled.module, emit));
+  return findings.empty() ? success() : Status(Error(std::move(findings)));
+}
+
 CaseResult CaseRunner::runLight(const SuiteCase &suiteCase) {
   CaseResult result;
   result.suiteCase = suiteCase;
@@ -188,6 +213,8 @@ CaseResult CaseRunner::runLight(const SuiteCase &suiteCase) {
     result.why = data.error().text();
     return result;
   }
+  if (Status compiled = compileLight(*data); !compiled)
+    result.noPlan = compiled.error().text();
   Expected<Imported> imported = import(*data, result);
   std::optional<std::vector<HostTensor>> expected = expectedOf(*data);
   if (imported && expected)

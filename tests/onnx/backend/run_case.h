@@ -18,6 +18,7 @@ struct CaseResult {
   KernelOutcome kernels = KernelOutcome::notRun;
   std::string kernelWhy;
   GradientCheck gradient;
+  std::string noPlan; // light models: why the model with weights gives no training plan
 };
 
 /// Runs cases: import, double interpreter, CPU kernels, gradients. Operands that a compiler must know
@@ -30,12 +31,14 @@ public:
 
   /// `typesOnly`: the values of the results are random.
   CaseResult run(const SuiteCase &suiteCase, bool typesOnly);
-  /// A model without recorded inputs, too big for the interpreter: the kernels only.
+  /// A model without recorded inputs, too big for the interpreter: the kernels only. With weights it is
+  /// compiled.
   CaseResult runLight(const SuiteCase &suiteCase);
 
 private:
   struct Imported;
   Expected<Imported> import(const SuiteData &data, CaseResult &result);
+  Status compileLight(const SuiteData &data);
   void runDataSet(const SuiteData &data, bool typesOnly, CaseResult &result);
   void runKernelsOf(const Imported &imported, const std::vector<HostTensor> &expected, const SuiteData &data,
                     bool typesOnly, CaseResult &result);

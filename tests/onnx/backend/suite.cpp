@@ -139,7 +139,8 @@ std::string difference(const HostTensor &got, const HostTensor &expected, const 
   if (!(got.type == expected.type))
     return "got " + print(got.type) + ", expected " + print(expected.type);
   double relative = got.type.dtype == DType::bf16 ? std::max(data.relative, 0x1p-6) : data.relative;
-  // The suite's numbers are rounded themselves, by a few units in the last place of what was summed: of the largest.
+  // The suite's numbers are rounded themselves, by a few units in the last place of what was summed: of the
+  // largest.
   double largest = 0;
   for (double value : expected.reals)
     largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : largest;
@@ -398,6 +399,46 @@ Expected<SuiteData> readLightModel(const SuiteCase &suiteCase) {
     data.outputs.push_back(std::move(tensor));
   }
   return data;
+}
+
+onnx::ModelProto withWeights(onnx::ModelProto model) {
+  constexpr int64_t kStoredElements = 1 << 14; // statistics are constants, whose values import wants to see
+  onnx::GraphProto &graph = *model.mutable_graph();
+  std::map<std::string, HostTensor> shapes;
+  for (const onnx::TensorProto &tensor : graph.initializer())
+    if (tensor.data_type() == onnx::TensorProto::INT64)
+      if (std::optional<HostTensor> host = hostOf(tensor))
+        shapes[tensor.name()] = std::move(*host);
+  onnx::GraphProto old = graph;
+  graph.clear_node();
+  for (const onnx::NodeProto &node : old.node()) {
+    auto shape = node.op_type() == "ConstantOfShape" ? shapes.find(node.input(0)) : shapes.end();
+    if (shape == shapes.end()) {
+      *graph.add_node() = node;
+      continue;
+    }
+    onnx::TensorProto &weight = *graph.add_initializer();
+    weight.set_name(node.output(0));
+    weight.set_data_type(onnx::TensorProto::FLOAT);
+    int64_t elements = 1;
+    for (int64_t dim : shape->second.integers) {
+      weight.add_dims(dim);
+      elements *= dim;
+    }
+    if (elements > kStoredElements) {
+      weight.set_data_location(onnx::TensorProto::EXTERNAL);
+      onnx::StringStringEntryProto &location = *weight.add_external_data();
+      location.set_key("location");
+      location.set_value("weights");
+      continue;
+    }
+    for (int64_t i = 0; i < elements; ++i)
+      weight.add_float_data(1);
+  }
+  onnx::StringStringEntryProto &mark = *model.add_metadata_props();
+  mark.set_key(kWeightlessKey);
+  mark.set_value("true");
+  return model;
 }
 
 } // namespace zerocc

@@ -38,6 +38,9 @@ Expected<SuiteData> readCase(const SuiteCase &suiteCase, int dataSet);
 int countDataSets(const SuiteCase &suiteCase);
 Expected<SuiteData> readLightModel(const SuiteCase &suiteCase);
 
+/// The model with weights in place of the nodes that fill them; big ones have a shape, but no values.
+onnx::ModelProto withWeights(onnx::ModelProto model);
+
 /// Nullopt for types that have no HostTensor (strings, float8, …).
 std::optional<HostTensor> hostOf(const onnx::TensorProto &tensor);
 

@@ -6,7 +6,7 @@ namespace {
 struct Counts {
   int cases = 0, passed = 0, random = 0, outOfScope = 0, notYet = 0, wrong = 0;
   int kernels = 0, kernelsRefused = 0, kernelsWrong = 0;
-  int gradients = 0, notSmooth = 0, gradientsRefused = 0, gradientsWrong = 0;
+  int gradients = 0, zeroGradients = 0, notSmooth = 0, gradientsRefused = 0, gradientsWrong = 0;
 
   void add(const CaseResult &result, const Expectation *expectation) {
     ++cases;
@@ -21,6 +21,7 @@ struct Counts {
     kernelsRefused += result.kernels == KernelOutcome::refused;
     kernelsWrong += result.kernels == KernelOutcome::wrong;
     gradients += result.gradient.outcome == GradientOutcome::agrees;
+    zeroGradients += result.gradient.outcome == GradientOutcome::agrees && result.gradient.isZero;
     notSmooth += result.gradient.outcome == GradientOutcome::notSmooth;
     gradientsRefused += result.gradient.outcome == GradientOutcome::refused;
     gradientsWrong += result.gradient.outcome == GradientOutcome::disagrees;
@@ -29,7 +30,7 @@ struct Counts {
   std::string row(const std::string &name) const {
     std::string text = "| " + name + " |";
     for (int count : {cases, passed, random, notYet, outOfScope, wrong, kernels, kernelsRefused, kernelsWrong,
-                      gradients, notSmooth, gradientsRefused, gradientsWrong})
+                      gradients, zeroGradients, notSmooth, gradientsRefused, gradientsWrong})
       text += " " + (count ? std::to_string(count) : "") + " |";
     return text + "\n";
   }
@@ -39,10 +40,10 @@ std::string heading(const std::string &first) {
   return "| " + first +
          " | cases | passed | random | not yet | out of scope | wrong | kernels: passed | refused | wrong | "
          "gradients: "
-         "agree | not smooth | refused | wrong |\n|---|" +
+         "agree | of these zero | not smooth | refused | wrong |\n|---|" +
          [] {
            std::string dashes;
-           for (int i = 0; i < 13; ++i)
+           for (int i = 0; i < 14; ++i)
              dashes += "--:|";
            return dashes;
          }() +
