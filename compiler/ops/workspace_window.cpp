@@ -66,7 +66,9 @@ int64_t convWorkspace(const Node &node) {
                !all(window.dilations, 1);
   for (size_t axis = 0; axis < window.low.size(); ++axis)
     isOdd = isOdd || std::max(window.low[axis], window.high[axis]) >= w.dims[2 + axis];
-  const int64_t blocked = blockedElements(x, w, y, groups, isWeight);
+  // Kernels of one place with strides read an image with what they skip taken out.
+  const int64_t thinned = places(w) == 1 && !isPointwise ? blocks(x.dims[1]) * places(y) : 0;
+  const int64_t blocked = blockedElements(x, w, y, groups, isWeight) + thinned;
   const int64_t unrolled = unrolledElements(w, y, isPointwise, isWeight);
   const int64_t elements = isPointwise && !isDepthwise ? unrolled
                            : isOdd                     ? std::max(blocked, unrolled)

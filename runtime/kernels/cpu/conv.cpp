@@ -77,13 +77,19 @@ struct Argument {
   char *data;
 };
 
-/// One of the three ops on `images` images.
+/// An implementation. While others are tried, oneDNN reads the forward one that a gradient's was made for.
+struct Implementation {
+  dnnl::primitive_desc forward, desc;
+};
+
+/// One of the three ops.
 struct Convolution {
   OpKind op;
   ConvShapes shapes;
   std::vector<Argument> arguments; // operands, then the result
 
-  dnnl::primitive_desc describe(int64_t images, Layout layout) const;
+  /// On `images` images.
+  Implementation describe(int64_t images, Layout layout) const;
 };
 
 dnnl::memory::desc descOf(DnnlDims dims, Layout layout) {
@@ -92,7 +98,7 @@ dnnl::memory::desc descOf(DnnlDims dims, Layout layout) {
   return {dims, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
 }
 
-dnnl::primitive_desc Convolution::describe(int64_t images, Layout layout) const {
+Implementation Convolution::describe(int64_t images, Layout layout) const {
   ConvShapes s = shapes;
   s.x[0] = s.y[0] = images;
   const dnnl::memory::desc x = descOf(s.x, layout), w = descOf(s.w, layout), y = descOf(s.y, layout);
@@ -104,14 +110,16 @@ dnnl::primitive_desc Convolution::describe(int64_t images, Layout layout) const 
                                       s.dilations, s.low, s.high),
       attributes, cpuEngine());
   if (op == OpKind::Conv)
-    return forward;
+    return {{}, forward};
   if (op == OpKind::ConvDataGrad)
-    return dnnl::convolution_backward_data::primitive_desc(
-        dnnl::convolution_backward_data::desc(kDirect, x, w, y, s.strides, s.dilations, s.low, s.high),
-        attributes, cpuEngine(), forward);
-  return dnnl::convolution_backward_weights::primitive_desc(
-      dnnl::convolution_backward_weights::desc(kDirect, x, w, y, s.strides, s.dilations, s.low, s.high),
-      attributes, cpuEngine(), forward);
+    return {forward, dnnl::convolution_backward_data::primitive_desc(
+                         dnnl::convolution_backward_data::desc(kDirect, x, w, y, s.strides, s.dilations,
+                                                               s.low, s.high),
+                         attributes, cpuEngine(), forward)};
+  return {forward, dnnl::convolution_backward_weights::primitive_desc(
+                       dnnl::convolution_backward_weights::desc(kDirect, x, w, y, s.strides, s.dilations,
+                                                                s.low, s.high),
+                       attributes, cpuEngine(), forward)};
 }
 
 dnnl::memory::desc wantedBy(const dnnl::primitive_desc &desc, const Argument &argument) {
@@ -134,7 +142,8 @@ dnnl::memory::desc plainPart(const Argument &argument, int64_t images) {
 /// The operands as they are, all images at once.
 bool makePlain(const KernelCall &call, const Convolution &convolution, bool takesReference,
                OneDnnSteps &state) {
-  dnnl::primitive_desc desc = convolution.describe(convolution.shapes.x[0], Layout::Plain);
+  Implementation implementation = convolution.describe(convolution.shapes.x[0], Layout::Plain);
+  dnnl::primitive_desc &desc = implementation.desc;
   for (;;) {
     void *scratch = WorkspaceCut(call).take(desc.scratchpad_desc().get_size());
     if (scratch && (takesReference || !isReference(desc))) {
@@ -209,7 +218,7 @@ bool makeSteps(const KernelCall &call, const Convolution &convolution, const dnn
 /// Channels in blocks, as many images at a time as the workspace takes.
 bool makeBlocked(const KernelCall &call, const Convolution &convolution, OneDnnSteps &state) {
   const int64_t batch = convolution.shapes.x[0];
-  const dnnl::primitive_desc one = convolution.describe(1, Layout::Blocked);
+  const dnnl::primitive_desc one = convolution.describe(1, Layout::Blocked).desc;
   if (isReference(one))
     return false;
   int64_t perImage = 0, always = static_cast<int64_t>(one.scratchpad_desc().get_size());
@@ -223,7 +232,7 @@ bool makeBlocked(const KernelCall &call, const Convolution &convolution, OneDnnS
   for (; images > 0; --images) {
     if (batch % images != 0)
       continue;
-    const dnnl::primitive_desc desc = convolution.describe(images, Layout::Blocked);
+    const dnnl::primitive_desc desc = convolution.describe(images, Layout::Blocked).desc;
     if (!isReference(desc) && makeSteps(call, convolution, desc, images, state))
       return true;
   }
