@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
 namespace zerocc {
 namespace {
@@ -45,18 +44,6 @@ Status checkMeaning(const plan::Plan &plan) {
     findings.push_back({"the model's own loss is averaged over " + std::to_string(parts) +
                             " micro-batches, which is not its value on the whole batch in general",
                         "compile for one rank and one micro-step, or with --loss"});
-  for (const plan::Parameter &parameter : plan.parameters())
-    if (parameter.trainable() && (parameter.copies_size() > 0 || parameter.transposed_copies_size() > 0))
-      findings.push_back(
-          {"parameter \"" + parameter.name() + "\" is stored several times, which Gradient cannot say",
-           "store it once"});
-    else if (parameter.trainable() && parameter.initializer().empty())
-      findings.push_back({"parameter \"" + parameter.name() + "\" is no initializer", ""});
-  std::map<std::string, int> readers;
-  for (const plan::Parameter &parameter : plan.parameters())
-    if (!parameter.initializer().empty() && ++readers[parameter.initializer()] == 2)
-      findings.push_back({"initializer \"" + parameter.initializer() + "\" holds several parameters",
-                          "export the weights with zero-run --export FILE.safetensors"});
   return findings.empty() ? success() : Status(Error(std::move(findings)));
 }
 
@@ -112,13 +99,17 @@ void describeUpdate(const plan::Plan &plan, TrainingExport &what) {
   form.postDecay = defaults.post_decay();
   form.rateDecay = defaults.rate_decay();
   form.firstCount = defaults.first_count();
-  for (const plan::Parameter &parameter : plan.parameters())
-    if (parameter.trainable())
-      what.tensors.push_back({parameter.initializer(),
-                              {DType::f32, Dims(parameter.dims().begin(), parameter.dims().end())},
-                              static_cast<int>(parameter.group()) < defaults.group_weight_decay_size()
-                                  ? defaults.group_weight_decay(static_cast<int>(parameter.group()))
-                                  : 0});
+  for (const plan::Parameter &parameter : plan.parameters()) {
+    const int group = static_cast<int>(parameter.group());
+    TrainingExport::Parameter &out = what.parameters.emplace_back();
+    out.name = parameter.name();
+    out.initializer = parameter.initializer();
+    out.type.dims.assign(parameter.dims().begin(), parameter.dims().end());
+    out.copies.assign(parameter.copies().begin(), parameter.copies().end());
+    out.transposedCopies.assign(parameter.transposed_copies().begin(), parameter.transposed_copies().end());
+    out.trainable = parameter.trainable();
+    out.decay = group < defaults.group_weight_decay_size() ? defaults.group_weight_decay(group) : 0;
+  }
 }
 
 Status exportPlan(const ExportFlags &flags) {
@@ -137,8 +128,7 @@ Status exportPlan(const ExportFlags &flags) {
   findLossInput(plan, inputs, what);
   describeUpdate(plan, what);
   ZEROCC_TRY(exportTraining(flags.model, what, flags.output));
-  std::fprintf(stderr, "wrote %s: %zu trained tensors, %s\n", escapeForTerminal(flags.output).c_str(),
-               what.tensors.size(), what.optimizer.c_str());
+  std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.output).c_str());
   return success();
 }
 

@@ -2,6 +2,7 @@
 
 #include "compiler/onnx/loader.h"
 #include "compiler/onnx/lower_gradient.h"
+#include "compiler/onnx/repair_export.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -22,8 +23,10 @@ using Names = std::vector<std::string>;
 
 class Writer {
 public:
-  Writer(onnx::ModelProto &model, const TrainingExport &what)
-      : model_(model), what_(what), training_(*model.add_training_info()),
+  /// `tensors` are the trained ones, with the initializers they have in `model`.
+  Writer(onnx::ModelProto &model, const TrainingExport &what,
+         const std::vector<TrainingExport::Parameter> &tensors)
+      : model_(model), what_(what), tensors_(tensors), training_(*model.add_training_info()),
         algorithm_(*training_.mutable_algorithm()) {
     algorithm_.set_name("training");
   }
@@ -36,8 +39,8 @@ public:
     addGradient();
     addCount();
     std::map<double, std::vector<size_t>> byDecay; // a node's tensors share norm_coefficient
-    for (size_t i = 0; i < what_.tensors.size(); ++i)
-      byDecay[what_.tensors[i].decay].push_back(i);
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      byDecay[tensors_[i].decay].push_back(i);
     for (const auto &[decay, tensors] : byDecay)
       if (what_.optimizer == "adamw")
         addAdamW(decay, tensors);
@@ -63,7 +66,7 @@ private:
     std::map<std::string, Dims> stored;
     for (const onnx::TensorProto &tensor : model_.graph().initializer())
       stored[tensor.name()] = Dims(tensor.dims().begin(), tensor.dims().end());
-    for (const TrainingExport::Tensor &tensor : what_.tensors)
+    for (const TrainingExport::Parameter &tensor : tensors_)
       if (auto found = stored.find(tensor.initializer);
           found == stored.end() || found->second != tensor.type.dims)
         return Error("the plan trains initializer \"" + tensor.initializer + "\" of " + print(tensor.type) +
@@ -152,7 +155,7 @@ private:
       tensor.add_int64_data(value);
     return named(name);
   }
-  std::string state(const std::string &kind, const TrainingExport::Tensor &tensor) {
+  std::string state(const std::string &kind, const TrainingExport::Parameter &tensor) {
     std::string name = named(kind + "." + tensor.initializer);
     initializer(name, onnx::TensorProto::FLOAT, tensor.type.dims)
         .set_raw_data(std::string(static_cast<size_t>(tensor.type.elements()) * sizeof(float), '\0'));
@@ -245,7 +248,7 @@ private:
     std::set<std::string> stored;
     for (const auto &tensor : model_.graph().initializer())
       stored.insert(tensor.name());
-    for (const TrainingExport::Tensor &tensor : what_.tensors) {
+    for (const TrainingExport::Parameter &tensor : tensors_) {
       xs.push_back(tensor.initializer);
       gradients.push_back(named("gradient." + tensor.initializer));
     }
@@ -275,7 +278,7 @@ private:
     node("Add", {count_, one}, {next(count_)});
   }
 
-  std::string gradientOf(const TrainingExport::Tensor &tensor) const {
+  std::string gradientOf(const TrainingExport::Parameter &tensor) const {
     return named("gradient." + tensor.initializer);
   }
 
@@ -288,14 +291,14 @@ private:
         what_.optimizer == "onnx_adam" ? Names{"V", "H"} : Names{what_.optimizer == "adagrad" ? "H" : "V"};
     Names inputs = {rate_, count_}, outputs;
     for (size_t i : tensors) {
-      inputs.push_back(what_.tensors[i].initializer);
-      outputs.push_back(next(what_.tensors[i].initializer));
+      inputs.push_back(tensors_[i].initializer);
+      outputs.push_back(next(tensors_[i].initializer));
     }
     for (size_t i : tensors)
-      inputs.push_back(gradientOf(what_.tensors[i]));
+      inputs.push_back(gradientOf(tensors_[i]));
     for (const std::string &kind : kinds)
       for (size_t i : tensors) {
-        inputs.push_back(state(kind, what_.tensors[i]));
+        inputs.push_back(state(kind, tensors_[i]));
         outputs.push_back(next(inputs.back()));
       }
     onnx::NodeProto &made = node(op, inputs, outputs, kTrainingDomain);
@@ -331,7 +334,7 @@ private:
     }
     std::string keep = real("keep_" + std::to_string(serial_++), 1 - *form.lr * decay);
     for (size_t i : tensors) {
-      const TrainingExport::Tensor &tensor = what_.tensors[i];
+      const TrainingExport::Parameter &tensor = tensors_[i];
       std::string gradient = gradientOf(tensor), v = state("V", tensor), h = state("H", tensor);
       std::string v1 = next(v), h1 = next(h);
       node("Add", {apply("Mul", {v, betas_[0]}), apply("Mul", {gradient, betas_[1]})}, {v1});
@@ -346,6 +349,7 @@ private:
 
   onnx::ModelProto &model_;
   const TrainingExport &what_;
+  const std::vector<TrainingExport::Parameter> &tensors_;
   onnx::TrainingInfoProto &training_;
   onnx::GraphProto &algorithm_;
   std::string loss_, rate_, count_;
@@ -393,7 +397,16 @@ Status exportTraining(const std::string &modelPath, const TrainingExport &what,
     return Error(modelPath + " has a training form of its own",
                  "export from the model without training_info");
   ZEROCC_TRY(checkExternalData(model, modelPath, outputPath));
-  if (Status written = Writer(model, what).run(); !written)
+  auto initializers = writeRepairs(model, modelPath, what.parameters);
+  if (!initializers)
+    return initializers.error().in(modelPath);
+  std::vector<TrainingExport::Parameter> tensors;
+  for (const TrainingExport::Parameter &parameter : what.parameters)
+    if (parameter.trainable) {
+      tensors.push_back(parameter);
+      tensors.back().initializer = (*initializers)[parameter.name];
+    }
+  if (Status written = Writer(model, what, tensors).run(); !written)
     return written.error().in(modelPath);
   if (model.ByteSizeLong() > INT_MAX)
     return Error("the model and its optimizer states take more than 2 GiB, which one ONNX file cannot hold",

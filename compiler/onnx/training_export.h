@@ -6,9 +6,11 @@ namespace zerocc {
 
 /// What a plan does to a model in one step, as one device would do it on the whole batch.
 struct TrainingExport {
-  struct Tensor {
-    std::string initializer;
+  struct Parameter {
+    std::string name, initializer;
     TensorType type;
+    std::vector<std::string> copies, transposedCopies; // other initializers with its values
+    bool trainable = true;
     double decay = 0;
   };
   std::string
@@ -19,14 +21,15 @@ struct TrainingExport {
   TensorType lossInputType;
   std::string optimizer; // the plan's: adamw | sgd | onnx_adam | adagrad
   TrainingForm form;     // its numbers; loss, parameters and optimizer are not read
-  std::vector<Tensor> tensors;
+  std::vector<Parameter> parameters;
 };
 
 /// Names of the inputs of a model that are no initializers.
 Expected<std::vector<std::string>> modelInputs(const std::string &modelPath);
 
-/// Writes the model of `modelPath` with training_info: an algorithm of loss, Gradient and update. Momentum,
-/// Adam and Adagrad are ONNX's ops; AdamW, which ONNX has no op for, is written out in elementwise ops.
+/// Writes the model of `modelPath`, with what import mended in it, and training_info: an algorithm of loss,
+/// Gradient and update. Momentum, Adam and Adagrad are ONNX's ops; AdamW, which ONNX has no op for, is
+/// written out in elementwise ops.
 Status exportTraining(const std::string &modelPath, const TrainingExport &what,
                       const std::string &outputPath);
 
