@@ -41,14 +41,6 @@ Values lowerCumulation(NodeLowering &n, OpKind op) {
                 {{"exclusive", n.intAttribute("exclusive", 0)}, {"reverse", n.intAttribute("reverse", 0)}})};
 }
 
-/// indices made non-negative
-Value *fromFront(NodeLowering &n, Value *indices, int64_t size) {
-  if (!indices)
-    return nullptr;
-  Value *isNegative = n.compare(indices, n.scalar(indices->type.dtype, 0), "lt");
-  return n.select(isNegative, n.binary(OpKind::Add, indices, static_cast<double>(size)), indices);
-}
-
 /// data with `rows` [m, rest…] combined into it at the places [m] along its first axis.
 Value *scatterRows(NodeLowering &n, Value *data, Value *places, Value *rows, const std::string &reduction) {
   if (!data || !places || !rows)
@@ -125,8 +117,9 @@ Values lowerScatterElements(NodeLowering &n) {
     return {n.fail("indices " + print(indices->type) + " and updates " + print(updates->type) +
                    " do not fit data " + print(data->type))};
   const int64_t count = updates->type.elements();
+  indices = n.cast(indices, DType::i64); // a place among all elements may need it
   Value *position = nullptr;
-  for (int64_t i = 0; i < data->type.rank(); ++i) {
+  for (int64_t i = 0; indices && i < data->type.rank(); ++i) {
     const int64_t dim = data->type.dims[i];
     if (i != *axis && indices->type.dims[i] > dim)
       return {n.fail("indices " + print(indices->type) + " reach beyond data " + print(data->type))};
@@ -134,7 +127,7 @@ Values lowerScatterElements(NodeLowering &n) {
     if (i != *axis) {
       Dims dims(data->type.rank(), 1);
       dims[i] = indices->type.dims[i];
-      component = n.broadcast(n.reshape(n.iota(indices->type.dtype, dims[i]), dims), indices->type.dims);
+      component = n.broadcast(n.reshape(n.iota(DType::i64, dims[i]), dims), indices->type.dims);
     }
     position = position ? n.add(n.mul(position, static_cast<double>(dim)), component) : component;
   }
@@ -270,6 +263,83 @@ Values lowerCompress(NodeLowering &n) {
     if (host->integers[i])
       taken.push_back(i);
   return {n.gather(data, n.ints(taken), *axis)};
+}
+
+/// The different elements, or slices along an axis, of a constant: sorted, or in the order in which they come
+/// first.
+Values lowerUnique(NodeLowering &n) {
+  Value *x = n.in(0);
+  const HostTensor *host = n.host(x);
+  if (!x || n.failed())
+    return {nullptr};
+  if (!host)
+    return {n.fail("Unique is supported only of what is known when compiling", kSizeRemedy)};
+  const bool flattens = !n.hasAttribute("axis"), isSorted = n.intAttribute("sorted", 1);
+  std::optional<int64_t> axis =
+      flattens ? std::optional<int64_t>(0) : n.normalAxis(n.intAttribute("axis", 0), x->type.rank());
+  if (!axis)
+    return {nullptr};
+  // Element j of slice i lies at (j / inner) count inner + i inner + j % inner.
+  int64_t count = flattens ? x->type.elements() : x->type.dims[*axis], inner = 1;
+  for (int64_t i = *axis + 1; !flattens && i < x->type.rank(); ++i)
+    inner *= x->type.dims[i];
+  const int64_t size = count == 0 ? 0 : x->type.elements() / count;
+  auto compare = [&](int64_t a, int64_t b) {
+    for (int64_t j = 0; j < size; ++j) {
+      const int64_t start = j / inner * count * inner + j % inner;
+      const double left = host->at(start + a * inner), right = host->at(start + b * inner);
+      if (left != right)
+        return left < right ? -1 : 1;
+    }
+    return 0;
+  };
+  std::vector<int64_t> order(count), first, inverse(count), counts;
+  std::iota(order.begin(), order.end(), 0);
+  llvm::stable_sort(order, [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
+  for (int64_t i = 0; i < count; ++i) {
+    if (i == 0 || compare(order[i - 1], order[i]) != 0) {
+      first.push_back(order[i]);
+      counts.push_back(0);
+    }
+    ++counts.back();
+    inverse[order[i]] = static_cast<int64_t>(first.size()) - 1;
+  }
+  if (!isSorted) {
+    std::vector<int64_t> places(first.size()), rank(first.size());
+    std::iota(places.begin(), places.end(), 0);
+    llvm::sort(places, [&](int64_t a, int64_t b) { return first[a] < first[b]; });
+    for (size_t i = 0; i < places.size(); ++i)
+      rank[places[i]] = static_cast<int64_t>(i);
+    auto reordered = [&](const std::vector<int64_t> &from) {
+      std::vector<int64_t> out;
+      for (int64_t place : places)
+        out.push_back(from[place]);
+      return out;
+    };
+    first = reordered(first);
+    counts = reordered(counts);
+    for (int64_t &place : inverse)
+      place = rank[place];
+  }
+  Value *data = flattens ? n.reshape(x, {count}) : x;
+  Values results{n.gather(data, n.ints(first), *axis)};
+  results.append({n.ints(first), n.ints(inverse), n.ints(counts)});
+  return results;
+}
+
+/// The bits of a constant as another dtype of the same size.
+Values lowerBitCast(NodeLowering &n) {
+  Value *x = n.in(0);
+  const HostTensor *host = n.host(x);
+  std::optional<DType> to = dtypeFromOnnx(static_cast<int32_t>(n.intAttribute("to", 0)));
+  if (!x || n.failed())
+    return {nullptr};
+  if (!to || byteSize(*to) != byteSize(x->type.dtype))
+    return {n.fail("BitCast of " + print(x->type) + " to " +
+                   onnxTypeName(static_cast<int32_t>(n.intAttribute("to", 0))) + " is not supported")};
+  if (!host)
+    return {n.fail("BitCast is supported only of what is known when compiling")};
+  return {n.constant(HostTensor::fromBytes({*to, x->type.dims}, host->toBytes()))};
 }
 
 } // namespace zerocc

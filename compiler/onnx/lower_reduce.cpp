@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <limits>
 #include <numeric>
 
 namespace zerocc {
@@ -82,18 +83,49 @@ Values lowerReduceLogSum(NodeLowering &n) {
   return mapFirst(reduceSumOf(n, kOtherAxesSince, [](Value *x) { return x; }), n, OpKind::Log);
 }
 
-Values lowerReduceMax(NodeLowering &n) {
-  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
-  return {r ? n.reshape(n.reduceMax(r->x, r->axes), r->resultDims) : nullptr};
+/// The greatest or least element. Of none it is the least or greatest number there is; of booleans whether
+/// one, or every one, is true. `axes` lie in x; the result lacks them.
+static Value *extreme(NodeLowering &n, Value *x, llvm::ArrayRef<int64_t> axes, bool isLeast) {
+  if (!x)
+    return nullptr;
+  const DType dtype = x->type.dtype;
+  if (llvm::any_of(axes, [&](int64_t axis) { return x->type.dims[axis] == 0; })) {
+    if (!isFloat(dtype))
+      return n.fail("an axis of " + print(x->type) + " is empty and has no greatest or least element");
+    Dims dims;
+    for (int64_t i = 0; i < x->type.rank(); ++i)
+      if (!llvm::is_contained(axes, i))
+        dims.push_back(x->type.dims[i]);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return n.filled({dtype, dims}, isLeast ? kInfinity : -kInfinity);
+  }
+  if (dtype == DType::boolean)
+    return n.cast(extreme(n, n.cast(x, DType::i32), axes, isLeast), DType::boolean);
+  if (!isLeast)
+    return n.reduceMax(x, axes);
+  // min x = -max -x; of integers ~max ~x, as the least of them has no negative, and unsigned ones have none.
+  auto mirror = [&](Value *value) {
+    return isFloat(dtype) ? n.unary(OpKind::Neg, value)
+           : value        ? n.binary(OpKind::BitXor, value, n.scalar(dtype, -1))
+                          : nullptr;
+  };
+  return mirror(n.reduceMax(mirror(x), axes));
 }
 
-// min x = -max -x
+Values lowerReduceMax(NodeLowering &n) {
+  std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
+  return {r ? n.reshape(extreme(n, r->x, r->axes, false), r->resultDims) : nullptr};
+}
+
 Values lowerReduceMin(NodeLowering &n) {
   std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
-  if (!r)
-    return {nullptr};
-  Value *greatest = n.reduceMax(n.unary(OpKind::Neg, r->x), r->axes);
-  return {n.reshape(n.unary(OpKind::Neg, greatest), r->resultDims)};
+  return {r ? n.reshape(extreme(n, r->x, r->axes, true), r->resultDims) : nullptr};
+}
+
+static double lowestFinite(DType dtype) {
+  return dtype == DType::f64   ? std::numeric_limits<double>::lowest()
+         : dtype == DType::f16 ? -65504.0
+                               : -0x1.fep127; // of f32 and bf16
 }
 
 // ln Σ e^x = m + ln Σ e^(x - m), m = max x
@@ -101,10 +133,15 @@ Values lowerReduceLogSumExp(NodeLowering &n) {
   std::optional<Reduction> r = reductionOf(n, kOtherAxesSince);
   if (!r)
     return {nullptr};
+  Value *greatest = extreme(n, r->x, r->axes, false);
+  if (!greatest)
+    return {nullptr};
+  if (r->count == 0)
+    return {n.reshape(greatest, r->resultDims)}; // ln 0
   Dims kept = r->x->type.dims;
   for (int64_t axis : r->axes)
     kept[axis] = 1;
-  Value *greatest = n.reduceMax(r->x, r->axes);
+  greatest = n.binary(OpKind::Max, greatest, lowestFinite(r->x->type.dtype)); // -inf - -inf would be NaN
   Value *shifted = n.sub(r->x, n.reshape(greatest, kept));
   Value *sum = n.reduceSum(n.unary(OpKind::Exp, shifted), r->axes);
   return {n.reshape(n.add(greatest, n.unary(OpKind::Log, sum)), r->resultDims)};

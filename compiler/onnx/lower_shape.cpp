@@ -352,6 +352,13 @@ Values lowerGather(NodeLowering &n) {
   return {n.gather(data, indices, *axis)};
 }
 
+Value *fromFront(NodeLowering &n, Value *indices, int64_t size) {
+  if (!indices)
+    return nullptr;
+  Value *isNegative = n.compare(indices, n.scalar(indices->type.dtype, 0), "lt");
+  return n.select(isNegative, n.binary(OpKind::Add, indices, static_cast<double>(size)), indices);
+}
+
 /// The last dim of `indices` holds positions along the first dims of `data`: they become one position along
 /// those dims joined.
 Values lowerGatherNd(NodeLowering &n) {
@@ -378,10 +385,7 @@ Values lowerGatherNd(NodeLowering &n) {
   for (int64_t i = batch; i < depth; ++i) {
     int64_t dim = data->type.dims[i];
     joined[0] *= dim;
-    Value *component = n.reshape(n.sliceAxis(indices, last, i - batch, 1), lead);
-    Value *fromEnd = n.binary(OpKind::Add, component, static_cast<double>(dim));
-    Value *isNegative = component ? n.compare(component, n.scalar(component->type.dtype, 0), "lt") : nullptr;
-    component = n.select(isNegative, fromEnd, component);
+    Value *component = fromFront(n, n.reshape(n.sliceAxis(indices, last, i - batch, 1), lead), dim);
     position = position ? n.add(n.mul(position, static_cast<double>(dim)), component) : component;
   }
   joined.append(data->type.dims.begin() + depth, data->type.dims.end());
@@ -401,17 +405,15 @@ Values lowerGatherElements(NodeLowering &n) {
     return {nullptr};
   if (indices->type.rank() != data->type.rank())
     return {n.fail("indices " + print(indices->type) + " and data " + print(data->type) + " differ in rank")};
+  indices = n.cast(indices, DType::i64); // a place among all elements may need it
   Value *position = nullptr;
-  for (int64_t i = 0; i < data->type.rank(); ++i) {
-    int64_t dim = data->type.dims[i];
-    Value *component = indices;
-    if (i == *axis) {
-      Value *isNegative = n.compare(indices, n.scalar(indices->type.dtype, 0), "lt");
-      component = n.select(isNegative, n.binary(OpKind::Add, indices, static_cast<double>(dim)), indices);
-    } else {
+  for (int64_t i = 0; indices && i < data->type.rank(); ++i) {
+    const int64_t dim = data->type.dims[i];
+    Value *component = fromFront(n, indices, dim);
+    if (i != *axis) {
       Dims dims(data->type.rank(), 1);
       dims[i] = indices->type.dims[i];
-      component = n.broadcast(n.reshape(n.iota(indices->type.dtype, dims[i]), dims), indices->type.dims);
+      component = n.broadcast(n.reshape(n.iota(DType::i64, dims[i]), dims), indices->type.dims);
     }
     position = position ? n.add(n.mul(position, static_cast<double>(dim)), component) : component;
   }
@@ -486,22 +488,26 @@ Value *moveBack(NodeLowering &n, Value *x, int64_t axis) {
 /// on where the class is the index, off elsewhere; negative indices count from the end.
 Values lowerOneHot(NodeLowering &n) {
   Value *indices = n.in(0), *values = n.in(2);
-  std::optional<int64_t> depth = n.constantInt(1, "the depth");
-  if (!indices || !values || !depth)
+  std::optional<double> number = n.constantNumber(n.in(1)); // of any dtype
+  if (!indices || !values || n.failed())
     return {nullptr};
+  if (!number)
+    return {n.fail("the depth must be one number that is known when compiling")};
+  if (!(*number >= 0 && *number < 9e15))
+    return {n.fail("a depth of " + std::to_string(*number))};
+  const int64_t depth = static_cast<int64_t>(*number);
   if (values->type.rank() != 1 || values->type.dims[0] != 2)
     return {n.fail("values must be [off, on], are " + print(values->type))};
   std::optional<int64_t> axis = n.normalAxis(n.intAttribute("axis", -1), indices->type.rank() + 1);
-  if (!axis || *depth < 0)
-    return {n.fail("a depth of " + std::to_string(*depth))};
+  if (!axis)
+    return {nullptr};
   Value *whole = n.cast(indices, DType::i64);
-  Value *isNegative = whole ? n.compare(whole, n.scalar(DType::i64, 0), "lt") : nullptr;
-  whole = n.select(isNegative, n.binary(OpKind::Add, whole, static_cast<double>(*depth)), whole);
+  whole = fromFront(n, whole, depth);
   Dims dims = indices->type.dims, classDims(indices->type.rank() + 1, 1);
   dims.insert(dims.begin() + *axis, 1);
-  classDims[*axis] = *depth;
+  classDims[*axis] = depth;
   whole = n.reshape(whole, dims);
-  Value *isClass = n.compare(whole, n.reshape(n.iota(DType::i64, *depth), classDims), "eq");
+  Value *isClass = n.compare(whole, n.reshape(n.iota(DType::i64, depth), classDims), "eq");
   Value *off = n.reshape(n.sliceAxis(values, 0, 0, 1), {}), *on = n.reshape(n.sliceAxis(values, 0, 1, 1), {});
   return {n.select(isClass, on, off)};
 }

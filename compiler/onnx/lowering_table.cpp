@@ -26,6 +26,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Attention", 23, kNow, lowerAttention, ""},
     {"", "AveragePool", 1, kNow, lowerAveragePool, "one to three spatial axes"},
     {"", "BatchNormalization", 1, kNow, lowerBatchNormalization, ""},
+    {"", "BitCast", 26, kNow, lowerBitCast, "known operand, equal sizes"},
     {"", "BitShift", 11, kNow, lowerBitShift, ""},
     {"", "BitwiseAnd", 18, kNow, lowerBitwiseAnd, ""},
     {"", "BitwiseNot", 18, kNow, lowerBitwiseNot, ""},
@@ -55,7 +56,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Det", 11, kNow, lowerDet, "up to 4 x 4"},
     {"", "Div", 1, kNow, lowerDiv, ""},
     {"", "Dropout", 1, kNow, lowerDropout, "known ratio and mode"},
-    {"", "Einsum", 12, kNow, lowerEinsum, "one or two operands, no \"...\", no repeated letter"},
+    {"", "Einsum", 12, kNow, lowerEinsum, ""},
     {"", "Elu", 1, kNow, lowerElu, ""},
     {"", "Equal", 1, kNow, lowerEqual, ""},
     {"", "Erf", 9, kNow, lowerErf, ""},
@@ -103,6 +104,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "MaxUnpool", 9, kNow, lowerMaxUnpool, "known shape"},
     {"", "Mean", 1, kNow, lowerMean, ""},
     {"", "MeanVarianceNormalization", 9, kNow, lowerMeanVarianceNormalization, ""},
+    {"", "MelWeightMatrix", 17, kNow, lowerMelWeightMatrix, "known operands"},
     {"", "Min", 1, kNow, lowerMin, ""},
     {"", "Mish", 18, kNow, lowerMish, ""},
     {"", "Mod", 10, kNow, lowerMod, ""},
@@ -140,6 +142,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "Scatter", 9, kNow, lowerScatterElements, ""},
     {"", "ScatterElements", 11, kNow, lowerScatterElements, ""},
     {"", "ScatterND", 11, kNow, lowerScatterNd, ""},
+    {"", "STFT", 17, kNow, lowerStft, "known step and length, up to 4096 points"},
     {"", "Selu", 1, kNow, lowerSelu, ""},
     {"", "Shape", 1, kNow, lowerShape, ""},
     {"", "Shrink", 9, kNow, lowerShrink, ""},
@@ -170,6 +173,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "TopK", 1, kNow, lowerTopK, "known k"},
     {"", "Transpose", 1, kNow, lowerTranspose, ""},
     {"", "Trilu", 14, kNow, lowerTrilu, "known diagonal"},
+    {"", "Unique", 11, kNow, lowerUnique, "known operand"},
     {"", "Unsqueeze", 1, kNow, lowerUnsqueeze, ""},
     {"", "Upsample", 1, kNow, lowerUpsample, "known scales"},
     {"", "Where", 9, kNow, lowerWhere, ""},
@@ -189,7 +193,8 @@ static constexpr LoweringRow kRows[] = {
     {"com.microsoft", "MultiHeadAttention", 1, kNow, lowerMultiHeadAttention, "without a cache"},
     {"com.microsoft", "QuickGelu", 1, kNow, lowerQuickGelu, ""},
     {"com.microsoft", "RotaryEmbedding", 1, kNow, lowerContribRotaryEmbedding, ""},
-    {"com.microsoft", "SimplifiedLayerNormalization", 1, kNow, lowerSimplifiedLayerNormalization, "last axis"},
+    {"com.microsoft", "SimplifiedLayerNormalization", 1, kNow, lowerSimplifiedLayerNormalization,
+     "last axis"},
     {"com.microsoft", "SkipLayerNormalization", 1, kNow, lowerSkipLayerNormalization, ""},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, kNow, lowerSkipSimplifiedLayerNormalization, ""},
     {"ai.onnx.preview.training", "Adagrad", 1, kNow, lowerAdagrad, ""},
@@ -207,7 +212,8 @@ struct Remedy {
 constexpr Remedy kRemedies[] = {
     {"Loop", "export with fixed lengths, so that the loop is unrolled"},
     {"Scan", "export with fixed lengths, so that the loop is unrolled"},
-    {"If", "bind the dimensions its condition depends on with --dim, or export without data-dependent branches"},
+    {"If",
+     "bind the dimensions its condition depends on with --dim, or export without data-dependent branches"},
     {"SequenceConstruct", "export without lists of tensors: torch.stack and torch.cat instead"},
     {"SequenceAt", "export without lists of tensors: torch.stack and torch.cat instead"},
     {"SplitToSequence", "export with dynamo=True, which writes Split"},
@@ -243,7 +249,8 @@ std::vector<ImportOp> importedOps() {
   for (const LoweringRow &row : kRows)
     ops.push_back({row.domain, row.op, row.since, row.until, row.limits});
   ops.push_back({"", "Constant", 1, kNow, "tensors and numbers"});
-  ops.push_back({"ai.onnx.preview.training", "Gradient", 1, kNow, "first order; named tensors are no constants"});
+  ops.push_back(
+      {"ai.onnx.preview.training", "Gradient", 1, kNow, "first order; named tensors are no constants"});
   ops.push_back({"", "If", 1, kNow, "known condition"});
   llvm::sort(ops, [](const ImportOp &a, const ImportOp &b) {
     return std::tie(a.domain, a.name) < std::tie(b.domain, b.name);

@@ -97,7 +97,6 @@ Values lowerReduceLogSumExp(NodeLowering &n);
 // lower_network.cpp
 Values lowerMatMul(NodeLowering &n);
 Values lowerGemm(NodeLowering &n);
-Values lowerEinsum(NodeLowering &n);
 Values lowerSoftmax(NodeLowering &n);
 Values lowerLogSoftmax(NodeLowering &n);
 Values lowerLayerNormalization(NodeLowering &n);
@@ -106,6 +105,9 @@ Values lowerBatchNormalization(NodeLowering &n);
 Values lowerDropout(NodeLowering &n);
 Values lowerSoftmaxCrossEntropyLoss(NodeLowering &n);
 Values lowerNegativeLogLikelihoodLoss(NodeLowering &n);
+
+// lower_einsum.cpp
+Values lowerEinsum(NodeLowering &n);
 
 // lower_functions.cpp
 Values lowerRound(NodeLowering &n);
@@ -145,6 +147,8 @@ Values lowerScatterElements(NodeLowering &n);
 Values lowerReverseSequence(NodeLowering &n);
 Values lowerNonZero(NodeLowering &n);
 Values lowerCompress(NodeLowering &n);
+Values lowerUnique(NodeLowering &n);
+Values lowerBitCast(NodeLowering &n);
 Values lowerCumSum(NodeLowering &n);
 Values lowerScatterNd(NodeLowering &n);
 
@@ -209,10 +213,10 @@ Values lowerContribAttention(NodeLowering &n);
 Values lowerMultiHeadAttention(NodeLowering &n);
 Values lowerGroupQueryAttention(NodeLowering &n);
 
-// lower_contrib.cpp
-
 // lower_signal.cpp
 Values lowerDft(NodeLowering &n);
+Values lowerStft(NodeLowering &n);
+Values lowerMelWeightMatrix(NodeLowering &n);
 
 // Shared by several files.
 /// What a rotary embedding works on: x [B, H, S, D]; caches of half as many angles as elements are rotated, [S, half]
@@ -225,6 +229,8 @@ struct Rotation {
 Value *rotate(NodeLowering &n, const Rotation &rotation);
 /// [rows, columns]: the dims before `axis`, and the others.
 Value *flattenTo2D(NodeLowering &n, Value *x, int64_t axis);
+/// Negative indices, which count from the end of `size`, made positive.
+Value *fromFront(NodeLowering &n, Value *indices, int64_t size);
 /// Undoes NodeLowering::moveLast.
 Value *moveBack(NodeLowering &n, Value *x, int64_t axis);
 Value *clip(NodeLowering &n, Value *x, Value *low, Value *high);

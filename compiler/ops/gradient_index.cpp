@@ -39,7 +39,7 @@ static Value *replaced(GradientBuilder &g, Value *data, Value *indices, Value *r
 }
 
 // y = scatter(x, i, u)    none: dx = dy, 0 at i;  du = dy_i, 0 where a later update replaced it
-//                         mul:  dx = dy · Π u at i;  du = (dy · y)_i / u
+//                         mul:  dx = dy · Π u at i;  du = (dy x)_i · Π of the other u at i
 //                         max, min: the elements that y took share dy equally
 Gradients scatterGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Value *> dys) {
   Value *x = y.input(0), *indices = y.input(1), *updates = y.input(2), *dy = dys[0];
@@ -60,8 +60,15 @@ Gradients scatterGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Valu
   }
   if (reduction == "mul") {
     Value *product = g.make(OpKind::Scatter, {g.splatLike(x, 1), indices, updates}, y.attributes)->result();
-    Value *weighted = g.gather(g.mul(dy, y.result()), indices, 0);
-    return {g.mul(dy, product), kNoGradient, g.div(weighted, updates)};
+    // The others' product is the whole one by the own factor. Zeros are left out of it and counted instead.
+    Value *zeros = g.splatLike(updates, 0), *isZero = g.compare(updates, zeros, "eq");
+    Value *factors = g.select(isZero, g.splatLike(updates, 1), updates);
+    Value *whole = g.make(OpKind::Scatter, {x, indices, factors}, y.attributes)->result();
+    Value *own = g.cast(isZero, x->type.dtype);
+    Value *counts = g.gather(g.scatterAdd(indices, own, 0, x->type.dims[0]), indices, 0);
+    Value *othersAreNot = g.compare(counts, own, "eq");
+    Value *du = g.div(g.gather(g.mul(dy, whole), indices, 0), factors);
+    return {g.mul(dy, product), kNoGradient, g.select(othersAreNot, du, zeros)};
   }
   Value *fromX = g.cast(g.compare(x, y.result(), "eq"), x->type.dtype);
   Value *taken = g.gather(y.result(), indices, 0);

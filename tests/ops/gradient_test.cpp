@@ -138,6 +138,20 @@ private:
       add(OpKind::Scatter, std::string(reduction) + "_often_the_same",
           {real({2}), indices({6}, 2), real({6})}, attributes);
     }
+    add(OpKind::Scatter, "mul_by_zeros", {real({3}), real({5})},
+        [](GraphBuilder &g, llvm::ArrayRef<Value *> x) {
+          // row 0 gets one zero of two, row 1 two zeros of three, row 2 none of one
+          Value *indices = g.module.addConstant(
+              "i", {DType::i64, {6}},
+              {DataSource::Kind::inlineBytes,
+               HostTensor::integer({DType::i64, {6}}, {0, 1, 0, 1, 1, 2}).toBytes(), ""});
+          Value *one = g.slice(x[1], {0}, {1}, {1}), *two = g.slice(x[1], {1}, {1}, {1}),
+                *three = g.slice(x[1], {2}, {1}, {1});
+          Value *zero = g.scale(one, 0);
+          Value *updates = g.concat({zero, zero, one, zero, two, three}, 0);
+          return g.make(OpKind::Scatter, {x[0], indices, updates}, {{"reduction", std::string("mul")}})
+              ->result();
+        });
   }
 
   void addWindows() {
