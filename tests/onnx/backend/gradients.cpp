@@ -218,6 +218,16 @@ GradientCheck checkGradients(const Module &module, const StoredWeights *weights,
   return all;
 }
 
+std::set<std::string> differentiableOps() {
+  std::set<std::string> ops = {"LayerNormalization"};
+  for (const onnx::OpSchema &schema : onnx::OpSchemaRegistry::get_all_schemas())
+    for (const auto &input : schema.inputs())
+      if (schema.domain().empty() && !schema.Deprecated() &&
+          input.GetDifferentiationCategory() == onnx::OpSchema::Differentiable)
+        ops.insert(schema.Name());
+  return ops;
+}
+
 std::set<std::string> notDifferentiable(const onnx::ModelProto &model) {
   std::set<std::string> names;
   if (model.graph().node_size() != 1)

@@ -30,6 +30,10 @@ GradientCheck checkGradients(const Module &module, const StoredWeights *weights,
                              const std::map<std::string, HostTensor> &inputs,
                              const std::set<std::string> &constant);
 
+/// Ops of the default domain that ONNX (the installed schemas) declares differentiable in an input; and
+/// LayerNormalization, which they do not mark.
+std::set<std::string> differentiableOps();
+
 /// Inputs of the model that ONNX's schema calls not differentiable, where the installed schemas know its one
 /// node.
 std::set<std::string> notDifferentiable(const onnx::ModelProto &model);

@@ -50,6 +50,30 @@ std::string heading(const std::string &first) {
          "\n";
 }
 
+/// How inputs were fed, and which of the ops that ONNX declares differentiable have a gradient that agrees.
+std::string notes(const std::vector<CaseResult> &results) {
+  int fed[3] = {};
+  std::set<std::string> missing = differentiableOps();
+  const size_t declared = missing.size();
+  for (const CaseResult &result : results) {
+    if (result.outcome == Outcome::passed && result.suiteCase.set != "light")
+      ++fed[result.initializers];
+    if (result.gradient.outcome == GradientOutcome::agrees)
+      missing.erase(result.op);
+  }
+  std::string text = "\ninputs that had to be initializers, of those that pass: none in " +
+                     std::to_string(fed[0]) + ", integers and single numbers in " + std::to_string(fed[1]) +
+                     ", all in " + std::to_string(fed[2]) +
+                     "\nops that ONNX declares differentiable: " + std::to_string(declared) +
+                     ", with a gradient that agrees: " + std::to_string(declared - missing.size());
+  const char *separator = "; without: ";
+  for (const std::string &op : missing) {
+    text += separator + op;
+    separator = ", ";
+  }
+  return text + "\n";
+}
+
 } // namespace
 
 std::string tableOf(const std::vector<CaseResult> &results, const Expectations &expectations) {
@@ -66,6 +90,7 @@ std::string tableOf(const std::vector<CaseResult> &results, const Expectations &
   for (const auto &[name, counts] : sets)
     text += counts.row(name);
   text += all.row("all");
+  text += notes(results);
   for (const auto &[set, rows] : ops) {
     text += "\n## " + set + "\n\n" + heading("op");
     for (const auto &[name, counts] : rows)
