@@ -45,6 +45,7 @@ Expected<ImportOptions> ModelFlags::importOptions() const {
   options.untie = untie;
   options.trainBatchNorm = trainBatchNorm;
   options.dropout = dropout;
+  options.computeF32 = true; // the only --precision there is
   return options;
 }
 

@@ -12,6 +12,7 @@ struct Census {
   int64_t convolutions = 0, withBias = 0;
   int64_t batchNorms = 0, trainingBatchNorms = 0;
   int64_t dropouts = 0, activeDropouts = 0;
+  int64_t withoutBias = 0;
   int64_t attentions = 0, losses = 0, normalizations = 0;
   std::string firstBatchNorm;
 
@@ -35,6 +36,8 @@ private:
       ImportOptions asInFile = options;
       asInFile.trainBatchNorm = false;
       trainingBatchNorms += trainsBatchNormalization(node, asInFile);
+    } else if (node.op == "Gemm") {
+      withoutBias += node.inputs.size() < 3 || node.inputs[2].empty();
     } else if (node.op == "Dropout") {
       ++dropouts;
       activeDropouts += node.version < 12 || (node.inputs.size() > 2 && !node.inputs[2].empty());
@@ -63,10 +66,11 @@ void reportDamage(const FlatModel &flat, const ImportOptions &options, ImportRep
   const int64_t inference = census.batchNorms - census.trainingBatchNorms;
   if (census.convolutions > 2 && census.batchNorms == 0 && census.withBias == census.convolutions &&
       census.normalizations == 0)
-    advise("no normalization is left: all " + plural(census.convolutions, "convolution") +
-         " have a bias, as exporters leave them when they fold batch norm; it cannot be undone here: export "
-         "with "
-         "do_constant_folding=False and training=TrainingMode.TRAINING");
+    advise(
+        "no normalization is left: all " + plural(census.convolutions, "convolution") +
+        " have a bias, as exporters leave them when they fold batch norm; it cannot be undone here: export "
+        "with "
+        "do_constant_folding=False and training=TrainingMode.TRAINING");
   if (inference > 0 && options.trainBatchNorm)
     report.repairs.push_back(plural(inference, "BatchNormalization node") +
                              " in inference mode train with the batch's own statistics (--train-batchnorm)");
@@ -84,21 +88,34 @@ void reportDamage(const FlatModel &flat, const ImportOptions &options, ImportRep
     note(plural(census.dropouts - census.activeDropouts, "Dropout node") +
          " in inference mode: they drop nothing; export in train mode to keep dropout");
   else if (census.dropouts == 0 && census.attentions > 0)
-    advise("no Dropout node: if the model had dropout, an export in eval mode has removed it, and it cannot be "
-         "put back");
+    advise(
+        "no Dropout node: if the model had dropout, an export in eval mode has removed it, and it cannot be "
+        "put back");
   if (census.losses > 0)
     advise("the model's own loss has no label smoothing: exporters drop it; leave the loss out of the export "
-         "and use "
-         "--loss cross-entropy:LOGITS --label-smoothing X to have it");
+           "and use "
+           "--loss cross-entropy:LOGITS --label-smoothing X to have it");
+  if (census.withoutBias > 0)
+    advise(plural(census.withoutBias, "Gemm node") +
+           " without a bias: exporters leave out a bias that is all zero, as fresh ones are, and it stays "
+           "zero here; to "
+           "train it, give it other values before the export");
   int64_t halves = 0;
   for (const auto &[name, tensor] : flat.initializers) {
     const auto dtype = dtypeFromOnnx(tensor->data_type());
     halves += tensor->dims_size() > 0 && dtype && (*dtype == DType::f16 || *dtype == DType::bf16);
   }
   if (halves > 0)
-    note(plural(halves, "stored tensor") +
-         " of 16 bits: parameters among them are trained in f32 and read through a "
-         "cast, as the file has them");
+    note(plural(halves, "stored tensor") + " of 16 bits: parameters among them are trained in f32" +
+         (options.computeF32 ? "" : " and read through a cast, as the file has them"));
+}
+
+void reportDropouts(const Module &module, ImportReport &report) {
+  const int64_t active = llvm::count_if(module.graph("forward")->nodes,
+                                        [](const Node *node) { return node->op == OpKind::Dropout; });
+  if (active > 0)
+    report.notes.push_back(plural(active, "Dropout node") + (active == 1 ? " drops" : " drop") +
+                           " in training steps (--dropout off: none)");
 }
 
 } // namespace zerocc

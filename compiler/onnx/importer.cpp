@@ -1,5 +1,6 @@
 #include "compiler/onnx/importer.h"
 
+#include "compiler/onnx/compute_f32.h"
 #include "compiler/onnx/damage.h"
 #include "compiler/onnx/inliner.h"
 #include "compiler/onnx/inputs.h"
@@ -55,6 +56,9 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
     report.parameters.push_back(entry.report);
   if (!findings.empty())
     return Error(std::move(findings));
+  if (options.computeF32)
+    ZEROCC_TRY(computeInF32(*module, report));
+  reportDropouts(*module, report);
   findings = assignRoles(options, *module, report);
   if (!findings.empty())
     return Error(std::move(findings));

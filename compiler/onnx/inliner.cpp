@@ -2,6 +2,8 @@
 
 #include "compiler/onnx/structure.h"
 
+#include "llvm/ADT/StringRef.h"
+
 #include "google/protobuf/unknown_field_set.h"
 
 #include <algorithm>
@@ -25,7 +27,8 @@ struct Frame {
   std::string scope;                                              // of the call
 };
 
-/// The module path in name_scopes, "['', 'transformer', 'transformer.h.0', 'view_1']": the last but one entry.
+/// The module path in name_scopes, "['', 'transformer', 'transformer.h.0', 'view_1']": the last but one
+/// entry.
 std::string moduleOfScopes(const std::string &scopes) {
   std::vector<std::string> entries;
   for (size_t at = 0; (at = scopes.find('\'', at)) != std::string::npos;) {
@@ -38,13 +41,25 @@ std::string moduleOfScopes(const std::string &scopes) {
   return entries.size() < 2 ? "" : entries[entries.size() - 2];
 }
 
-/// "/transformer/h.0/ln_1/LayerNormalization", as the TorchScript exporter names nodes, is of transformer.h.0.ln_1.
+/// "/transformer/h.0/ln_1/LayerNormalization", as the TorchScript exporter names nodes, is of
+/// transformer.h.0.ln_1. A container that was called itself stands in front of its parts:
+/// "/net/net.0/net.0.1/Conv" is of net.0.1.
 std::string moduleOfNodeName(const std::string &name) {
   size_t last = name.find_last_of('/');
   if (name.empty() || name[0] != '/' || last == 0)
     return "";
-  std::string path = name.substr(1, last - 1);
-  std::replace(path.begin(), path.end(), '/', '.');
+  std::string path, before;
+  llvm::StringRef rest = llvm::StringRef(name).slice(1, last);
+  while (!rest.empty()) {
+    auto [part, tail] = rest.split('/');
+    rest = tail;
+    if (!before.empty() && part.startswith(before + "."))
+      path.resize(path.size() - before.size());
+    else if (!path.empty())
+      path += ".";
+    path += part;
+    before = part.str();
+  }
   return path;
 }
 
@@ -156,7 +171,8 @@ private:
     return success();
   }
 
-  Status flattenNode(const onnx::NodeProto &node, const Frame &frame, Names &names, std::vector<FlatNode> &out) {
+  Status flattenNode(const onnx::NodeProto &node, const Frame &frame, Names &names,
+                     std::vector<FlatNode> &out) {
     if (++flat_->nodes > kMaxNodes)
       return Error("inlining the model's functions makes more than " + std::to_string(kMaxNodes) + " nodes");
     FlatNode flat;
@@ -177,7 +193,8 @@ private:
         continue;
       }
       std::string first = node.output_size() ? meaning(names, node.output(0)) : node.name();
-      ZEROCC_ASSIGN(auto subgraph, flattenGraph(resolved->g(), frame, names, first + "/" + attribute.name() + "/"));
+      ZEROCC_ASSIGN(auto subgraph,
+                    flattenGraph(resolved->g(), frame, names, first + "/" + attribute.name() + "/"));
       flat.subgraphs.push_back({attribute.name(), std::move(subgraph)});
     }
     for (const std::string &output : node.output())
@@ -222,7 +239,8 @@ private:
       else
         inner.known[formal] = defined(names, call.output(i));
     }
-    Frame innerFrame{&function.opsets, function.defaults, frame.path + callName(call) + "/", scopeOf(call, frame)};
+    Frame innerFrame{&function.opsets, function.defaults, frame.path + callName(call) + "/",
+                     scopeOf(call, frame)};
     for (const onnx::AttributeProto &attribute : call.attribute())
       if (const onnx::AttributeProto *resolved = resolve(attribute, frame))
         innerFrame.attributes[attribute.name()] = resolved;
@@ -309,6 +327,8 @@ private:
 
 } // namespace
 
-Expected<std::unique_ptr<FlatModel>> inlineFunctions(const LoadedModel &model) { return Inliner(model).run(); }
+Expected<std::unique_ptr<FlatModel>> inlineFunctions(const LoadedModel &model) {
+  return Inliner(model).run();
+}
 
 } // namespace zerocc

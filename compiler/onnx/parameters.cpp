@@ -198,25 +198,28 @@ private:
     }
   }
 
-  /// active_: names whose values depend on the inputs or on tensors in strong slots.
+  /// fromInputs_: names whose values depend on the inputs; active_: those and what tensors in strong slots reach.
   void markActivations() {
-    active_.insert(flat_.graph.inputs.begin(), flat_.graph.inputs.end());
+    fromInputs_.insert(flat_.graph.inputs.begin(), flat_.graph.inputs.end());
+    spread(flat_.graph, fromInputs_);
+    active_ = fromInputs_;
     for (const auto &[name, tensor] : flat_.initializers)
       for (const Slot &slot : readersOf(name))
         if (meaningOf(*slot.first, slot.second).kind == SlotKind::strong && tensor->dims_size() >= 1 &&
             isFloatTensor(*tensor))
           active_.insert(name);
-    markActivations(flat_.graph);
+    spread(flat_.graph, active_);
   }
 
-  void markActivations(const FlatGraph &graph) {
+  /// Adds what is computed from names of the set.
+  static void spread(const FlatGraph &graph, std::set<std::string> &names) {
     for (const FlatNode &node : graph.nodes) {
       for (const auto &[name, subgraph] : node.subgraphs)
-        markActivations(*subgraph);
-      bool isActive = !readsShapeOnly(node) &&
-                      llvm::any_of(node.inputs, [&](const std::string &input) { return active_.count(input); });
-      if (isActive || !node.subgraphs.empty())
-        active_.insert(node.outputs.begin(), node.outputs.end());
+        spread(*subgraph, names);
+      bool isReached = !readsShapeOnly(node) &&
+                       llvm::any_of(node.inputs, [&](const std::string &input) { return names.count(input); });
+      if (isReached || !node.subgraphs.empty())
+        names.insert(node.outputs.begin(), node.outputs.end());
     }
   }
 
@@ -284,8 +287,10 @@ private:
     SlotMeaning meaning = meaningOf(*node, input);
     bool named = namedLikeParameter(name);
     if (meaning.kind == SlotKind::strong) {
-      // [.., n, 1] times a row of positions is an outer product with a table (rotary frequencies).
-      bool isOuterProduct = node->op == "MatMul" && type.rank() > 2 && type.dims.back() == 1;
+      // [.., n, 1] times [.., 1, m] is an outer product: of rotary frequencies and positions, unless it is a layer of one
+      // feature.
+      bool isOuterProduct = node->op == "MatMul" && type.rank() >= 2 && type.dims[type.rank() - 1 - input] == 1 &&
+                            (type.rank() > 2 || !fromInputs_.count(node->inputs[1 - input]));
       return named || (!isOuterProduct && (type.elements() > 1 || node->op != "Gather"));
     }
     if (hasTags_ && !named)
@@ -608,7 +613,7 @@ private:
   const ImportOptions &options_;
   ImportReport &report_;
   std::map<std::string, std::vector<Slot>> readers_;
-  std::set<std::string> active_;
+  std::set<std::string> fromInputs_, active_;
   std::map<std::string, std::string> tags_; // initializer -> PARAMETER | BUFFER | CONSTANT_TENSOR
   bool hasTags_ = false;
   std::vector<Candidate> candidates_;

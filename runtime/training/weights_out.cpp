@@ -11,7 +11,8 @@ namespace zerocc {
 namespace {
 
 bool endsWith(const std::string &text, const std::string &ending) {
-  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+  return text.size() >= ending.size() &&
+         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
 }
 
 struct Home {
@@ -19,7 +20,8 @@ struct Home {
   bool transposed = false;
 };
 
-// Which initializer gets which parameter. Parameters split off one shared initializer have no home in the same graph.
+// Which initializer gets which parameter. Parameters split off one shared initializer have no home in the
+// same graph.
 Expected<std::map<std::string, Home>> homesOf(const plan::Plan &plan) {
   std::map<std::string, Home> homes;
   std::vector<Diagnostic> findings;
@@ -29,7 +31,8 @@ Expected<std::map<std::string, Home>> homesOf(const plan::Plan &plan) {
       auto [at, isNew] = homes.insert({initializer, {p, transposed}});
       if (!isNew)
         findings.push_back({"parameters \"" + plan.parameters(at->second.parameter).name() + "\" and \"" +
-                                parameter.name() + "\" share initializer \"" + initializer + "\" of the model",
+                                parameter.name() + "\" share initializer \"" + initializer +
+                                "\" of the model",
                             "export to FILE.safetensors, where each has a name of its own"});
     };
     add(parameter.initializer(), false);
@@ -59,12 +62,14 @@ Status checkExportTarget(const plan::Plan &plan, const std::string &target, cons
   if (!endsWith(target, ".onnx"))
     return Error("--export: \"" + target + "\" is neither FILE.onnx nor FILE.safetensors");
   if (modelFile.empty())
-    return Error("--export " + target + ": an ONNX export is made from the original model", "give --model MODEL.onnx");
+    return Error("--export " + target + ": an ONNX export is made from the original model",
+                 "give --model MODEL.onnx");
   auto homes = homesOf(plan);
   return homes ? success() : Status(homes.error().in("--export " + target));
 }
 
-Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string &modelFile, const std::string &target) {
+Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string &modelFile,
+                     const std::string &target) {
   std::vector<float> values; // of the tensor being written
   auto bytesOf = [&] {
     return Bytes(reinterpret_cast<const unsigned char *>(values.data()), values.size() * sizeof(float));
@@ -74,20 +79,22 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
     std::map<std::string, int> byName;
     for (int p = 0; p < plan.parameters_size(); ++p) {
       const plan::Parameter &parameter = plan.parameters(p);
-      entries.push_back({parameter.name(), ElementType::f32, {parameter.dims().begin(), parameter.dims().end()}});
+      entries.push_back(
+          {parameter.name(), ElementType::f32, {parameter.dims().begin(), parameter.dims().end()}});
       byName[parameter.name()] = p;
     }
     for (const plan::Storage &storage : plan.storages())
       if (storage.kind() == plan::Storage::BUFFER)
         entries.push_back({storage.name(), ElementType::f32, {storage.dims().begin(), storage.dims().end()}});
-    return writeSafetensors(target, entries, {{"format", "pt"}}, [&](const std::string &name) -> Expected<Bytes> {
-      if (!byName.count(name)) {
-        values = readBuffer(plan, group, name);
-        return bytesOf();
-      }
-      values = readTensor(plan, group, byName.at(name), Tensor::parameter);
-      return bytesOf();
-    });
+    return writeSafetensors(target, entries, {{"format", "pt"}},
+                            [&](const std::string &name) -> Expected<Bytes> {
+                              if (!byName.count(name)) {
+                                values = readBuffer(plan, group, name);
+                                return bytesOf();
+                              }
+                              values = readTensor(plan, group, byName.at(name), Tensor::parameter);
+                              return bytesOf();
+                            });
   }
   ZEROCC_ASSIGN(auto homes, homesOf(plan));
   ZEROCC_ASSIGN(ModelWeights model, ModelWeights::open(modelFile));
@@ -100,17 +107,28 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
       buffers[storage.initializer()] = storage.name();
       names.push_back(storage.initializer());
     }
+  std::string rounded;
+  // In the dtype of the file: weights of 16 bits are rounded.
+  auto bytesFor = [&](const std::string &name) {
+    const ModelTensor *tensor = model.find(name);
+    const std::optional<DType> dtype = tensor && tensor->type ? dtypeOf(*tensor->type) : std::nullopt;
+    if (!dtype || *dtype == DType::f32 || !isFloat(*dtype))
+      return bytesOf();
+    rounded.resize(values.size() * byteSize(*dtype));
+    convert(ElementType::f32, values.data(), static_cast<int64_t>(values.size()), *dtype, rounded.data());
+    return Bytes(reinterpret_cast<const unsigned char *>(rounded.data()), rounded.size());
+  };
   return exportOnnx(model, target, names, [&](const std::string &name) -> Expected<Bytes> {
     if (auto buffer = buffers.find(name); buffer != buffers.end()) {
       values = readBuffer(plan, group, buffer->second);
-      return bytesOf();
+      return bytesFor(name);
     }
     Home home = homes.at(name);
     const plan::Parameter &parameter = plan.parameters(home.parameter);
     values = readTensor(plan, group, home.parameter, Tensor::parameter);
     if (home.transposed)
       values = transposed(values, parameter.dims(0), parameter.dims(1));
-    return bytesOf();
+    return bytesFor(name);
   });
 }
 

@@ -95,6 +95,13 @@ TEST(Names, ThatWereLostComeFromTheReader) {
             Names{"named \"onnx::MatMul_12\" \"model.layers.0.q_proj.weight\", after the module that reads it"});
 }
 
+TEST(Names, OfPartsOfACalledContainerDoNotRepeatIt) {
+  onnx::ModelProto model = modelFromText(kTwoNorms);
+  model.mutable_graph()->mutable_node(0)->set_name("/net/net.0/net.0.1/LayerNormalization");
+  model.mutable_graph()->mutable_node(1)->set_name("/net/net.10/norm/LayerNormalization");
+  EXPECT_EQ(parameterNames(import(model)), (Names{"net.0.1.weight", "net.10.norm.weight"}));
+}
+
 TEST(Names, ThatAreTakenAreNotGivenAgain) {
   onnx::ModelProto model = modelFromText(R"(
     g (float[B, 2] x) => (float[B, 2] y)

@@ -1,6 +1,6 @@
 // Runs every tests/onnx/<topic>/*.onnxtxt: `# import: OPTION …`, a model in ONNX's textual syntax, then `--- expect` with
 // the whole module that comes out, behind the repairs and notes of the report, or `--- error` with the whole message.
-// Options: micro-batch=N dim:NAME=N input:NAME=ROLE freeze=P trainable=P tie=P untie=P inference.
+// Options: micro-batch=N dim:NAME=N input:NAME=ROLE freeze=P trainable=P tie=P untie=P inference compute-f32.
 // UPDATE_GOLDEN=1 rewrites the expected part.
 
 #include "compiler/onnx/importer.h"
@@ -64,6 +64,8 @@ ImportOptions optionsOf(const TextCase &test) {
       options.tie.push_back(value.str());
     else if (name == "untie")
       options.untie.push_back(value.str());
+    else if (name == "compute-f32")
+      options.computeF32 = true;
     else if (name == "inference")
       options.inference = true;
     else
