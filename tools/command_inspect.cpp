@@ -126,6 +126,15 @@ std::string optimizerText(const plan::Plan &plan) {
     text += ", betas " + realText(defaults.beta1()) + " " + realText(defaults.beta2());
   else if (defaults.momentum() != 0)
     text += ", momentum " + realText(defaults.momentum());
+  auto add = [&](const char *name, double value) {
+    if (value != 0)
+      text += std::string(", ") + name + " " + realText(value);
+  };
+  add("dampening", defaults.dampening());
+  add("decay after the update", defaults.post_decay());
+  add("rate decay", defaults.rate_decay());
+  if (defaults.dampening() != 0 || defaults.rate_decay() != 0 || plan.facts().optimizer() == "onnx_adam")
+    text += ", T from " + std::to_string(defaults.first_count());
   double decay = 0;
   for (double value : defaults.group_weight_decay())
     decay = std::max(decay, value);

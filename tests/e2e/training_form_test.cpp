@@ -355,6 +355,17 @@ TEST_F(EditedForm, FlagsWin) {
       << other.out;
 }
 
+TEST_F(EditedForm, SummaryNamesWhatOtherOptimizersLack) {
+  onnx::ModelProto model = formOf("onnx-adam");
+  setReal(nodeOf(model, "Adam"), "norm_coefficient_post", 0.25F);
+  EXPECT_NE(compileForm(model).out.find(
+                "onnx_adam, lr 0.05, betas 0.9 0.999, decay after the update 0.25, T from 1"),
+            std::string::npos);
+  model = formOf("momentum");
+  setReal(nodeOf(model, "Momentum"), "beta", 0.25F);
+  EXPECT_NE(compileForm(model).out.find("momentum 0.9, dampening 0.75, T from 0"), std::string::npos);
+}
+
 TEST_F(EditedForm, TrainsOnlyWhatItUpdates) {
   onnx::ModelProto model = formOf("momentum");
   std::vector<std::string> names = trainedNames(model);
