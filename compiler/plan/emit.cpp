@@ -347,7 +347,8 @@ std::string numericsKey(const Module &module, const EmitOptions &options) {
          " micro-steps=" + std::to_string(module.microSteps) +
          " micro-batch=" + std::to_string(options.microBatch) + " precision=" + options.precision +
          " wire=f32 accumulation=f32 reduce=" + reduce + " layout=" + fingerprint(layout) +
-         " graph=" + options.graphFingerprint + " threads=1";
+         " graph=" + options.graphFingerprint + " optimizer=" + options.optimizer +
+         (options.clipping ? ",clipped" : "") + " threads=1";
 }
 
 plan::Plan emitPlan(const Module &module, const EmitOptions &options) {
