@@ -5,6 +5,9 @@
 #include "compiler/ops/ops.h"
 #include "runtime/kernels/cpu/one_dnn.h"
 
+#include <filesystem>
+#include <thread>
+
 namespace zerocc {
 namespace {
 
@@ -94,7 +97,8 @@ TEST(Conv, NeedsNoReferenceLoops) {
         square(2, 64, 28, 128, 3, 2, 1), square(2, 256, 14, 64, 1, 1, 1), square(2, 256, 14, 512, 1, 2, 1),
         square(2, 32, 28, 32, 3, 1, 32), square(2, 96, 28, 96, 5, 2, 96), square(1, 112, 14, 112, 1, 1, 4),
         square(2, 64, 14, 64, 3, 1, 4), square(2, 12, 14, 24, 3, 1, 4), square(2, 64, 28, 64, 3, 1, 1, 2),
-        square(2, 1, 28, 6, 5, 1, 1), square(2, 32, 28, 3, 3, 1, 1), square(1, 3, 32, 16, 16, 16, 1), square(1, 512, 28, 1024, 1, 2, 1)}) {
+        square(2, 1, 28, 6, 5, 1, 1), square(2, 32, 28, 3, 3, 1, 1), square(1, 3, 32, 16, 16, 16, 1),
+        square(1, 512, 28, 1024, 1, 2, 1)}) {
     SCOPED_TRACE(print(TensorType{DType::f32, window.x}) + " * " + print(TensorType{DType::f32, window.w}));
     Tensor x = poisoned(DType::f32, window.x), w = poisoned(DType::f32, window.w);
     Tensor y = poisoned(DType::f32, resultOf(OpKind::Conv, {x.type(), w.type()}, window.attributes()));
@@ -116,6 +120,74 @@ TEST(Conv, NeedsNoReferenceLoops) {
         EXPECT_EQ(std::string(name).find("ref"), std::string::npos) << opText(op) << ": " << name;
       }
     }
+  }
+}
+
+int64_t threadsOfThisProcess() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
+// Ranks are threads: each computes by itself, without helpers, and all get the same bits.
+TEST(Conv, RunsOnTheCallingThreadAlone) {
+  const Window window = square(4, 32, 20, 32, 3, 1, 1);
+  Random random(76);
+  Tensor x = randomTensor(random, DType::f32, window.x), w = randomTensor(random, DType::f32, window.w);
+  const TensorType y{DType::f32, resultOf(OpKind::Conv, {x.type(), w.type()}, window.attributes())};
+  Tensor dy = randomTensor(random, DType::f32, y.dims);
+  const Attributes data = withShape(window.attributes(), window.x),
+                   weights = withShape(window.attributes(), window.w);
+  struct Rank {
+    Tensor y, dx, dw;
+    std::vector<double> workspace[3];
+    std::vector<KernelCall> calls;
+  };
+  auto prepare = [&](Rank &rank) {
+    rank.y = poisoned(DType::f32, y.dims);
+    rank.dx = poisoned(DType::f32, window.x);
+    rank.dw = poisoned(DType::f32, window.w);
+    int i = 0;
+    for (Expected<KernelCall> call : {prepareCall(OpKind::Conv, window.attributes(), {&x, &w}, {&rank.y}),
+                                      prepareCall(OpKind::ConvDataGrad, data, {&dy, &w}, {&rank.dx}),
+                                      prepareCall(OpKind::ConvWeightGrad, weights, {&x, &dy}, {&rank.dw})}) {
+      ASSERT_TRUE(call) << call.error().text();
+      rank.workspace[i].resize(static_cast<size_t>(call->workspaceBytes) / sizeof(double) + 1);
+      call->workspace = rank.workspace[i++].data();
+      ASSERT_TRUE(cpuKernel(call->op).prepare(*call)); // with a workspace of its own
+      rank.calls.push_back(std::move(*call));
+    }
+  };
+  auto run = [](const Rank &rank) {
+    for (const KernelCall &call : rank.calls)
+      call.run(call);
+  };
+  auto bits = [](const Rank &rank) {
+    std::vector<float> out;
+    for (const Tensor *tensor : {&rank.y, &rank.dx, &rank.dw})
+      out.insert(out.end(), tensor->data<float>(), tensor->data<float>() + tensor->type().elements());
+    return out;
+  };
+  Rank alone;
+  prepare(alone);
+  run(alone);
+  constexpr int kRanks = 4;
+  const int64_t before = threadsOfThisProcess();
+  Rank ranks[kRanks];
+  std::vector<int64_t> during(kRanks);
+  for (Rank &rank : ranks)
+    prepare(rank);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kRanks; ++i)
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 20; ++repeat)
+        run(ranks[i]);
+      during[i] = threadsOfThisProcess();
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  for (int i = 0; i < kRanks; ++i) {
+    EXPECT_TRUE(bits(ranks[i]) == bits(alone));
+    EXPECT_LE(during[i], before + kRanks);
   }
 }
 
