@@ -132,7 +132,10 @@ Values lowerInstanceNormalization(NodeLowering &n) {
   if (!needChannels(n, x))
     return {nullptr};
   Value *y = standardize(n, x, 2, n.floatAttribute("epsilon", 1e-5f));
-  return {n.add(n.mul(y, perChannel(n, n.in(1), x)), perChannel(n, n.in(2), x))};
+  Value *scale = perChannel(n, n.in(1), x), *bias = perChannel(n, n.in(2), x);
+  if (n.uniformNumber(scale) == 1 && n.uniformNumber(bias) == 0) // how exporters write that there is neither
+    return {y};
+  return {n.add(n.mul(y, scale), bias)};
 }
 
 /// Version 18 scales per group, 21 per channel.

@@ -89,7 +89,7 @@ private:
       parameterValues_.push_back(module_.addParameter(parameter.name, parameter.type, source));
       Parameter &added = module_.parameters.back();
       added.trainable = parameter.trainable;
-      added.group = parameter.type.rank() >= 2 ? "decay" : "no-decay";
+      added.group = entry.isVector ? "no-decay" : "decay";
       added.tiedNote = entry.tied;
     }
   }

@@ -1,16 +1,21 @@
 // Steps:
-//   1. Readers: who reads each name. A reader behind Identity, Transpose, Reshape, Cast, … counts as a reader of what
+//   1. Readers: who reads each name. A reader behind Identity, Transpose, Reshape, Cast, … counts as a reader
+//   of what
 //      these were fed with, so an initializer's readers are the ends of such chains.
-//   2. Each float initializer of rank >= 1 is judged: by the exporter's tag; else by the slots it is read at. A matrix
-//      operand or a norm scale is a weight whatever it is called; an addend or a factor is one when it is a vector along
-//      the last axis and meets activations (masks, cos/sin tables and eps are not), or when its name says so.
+//   2. Each float initializer of rank >= 1 is judged: by the exporter's tag; else by the slots it is read at.
+//   A matrix
+//      operand or a norm scale is a weight whatever it is called; an addend or a factor is one when it is a
+//      vector along the last axis and meets activations (masks, cos/sin tables and eps are not), or when its
+//      name says so.
 //   3. Initializers filled with one value and read by several modules are split.
-//   4. Exporter-named matrices are compared, content with content, against parameters of the same element count.
-// Cost: readers are visited a constant number of times; content is read only for vectors with several readers and
-// for candidates of step 4.
+//   4. Exporter-named matrices are compared, content with content, against parameters of the same element
+//   count.
+// Cost: readers are visited a constant number of times; content is read only for vectors with several readers
+// and for candidates of step 4.
 
 #include "compiler/onnx/parameters.h"
 
+#include "compiler/onnx/group_norms.h"
 #include "compiler/onnx/structure.h"
 #include "compiler/onnx/tie_scan.h"
 
@@ -30,8 +35,8 @@ constexpr const char *kKindKey = "pkg.torch.export.graph_signature.InputSpec.kin
 
 /// What a place of reading says about the tensor read there.
 enum class SlotKind {
-  none,    // nothing
-  strong,  // a weight, whatever the shape: matrix operands, norm scales, embedding tables
+  none,        // nothing
+  strong,      // a weight, whatever the shape: matrix operands, norm scales, embedding tables
   elementwise, // an addend or factor: a weight when it is shaped like a bias or a scale
 };
 
@@ -51,15 +56,19 @@ SlotMeaning meaningOf(const FlatNode &node, int input) {
   if (op == "Gather")
     return input == 0 ? SlotMeaning{SlotKind::strong, "weight"} : SlotMeaning{};
   bool isNorm = op == "LayerNormalization" || op == "GroupNormalization" || op == "InstanceNormalization" ||
-                op == "BatchNormalization" || op == "RMSNormalization" || op == "SimplifiedLayerNormalization";
+                op == "BatchNormalization" || op == "RMSNormalization" ||
+                op == "SimplifiedLayerNormalization";
   if (isNorm || op == "Conv" || op == "ConvTranspose")
-    return input == 1 || input == 2 ? SlotMeaning{SlotKind::strong, input == 2 ? "bias" : "weight"} : SlotMeaning{};
+    return input == 1 || input == 2 ? SlotMeaning{SlotKind::strong, input == 2 ? "bias" : "weight"}
+                                    : SlotMeaning{};
   if (op == "DeformConv")
-    return input == 1 || input == 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"} : SlotMeaning{};
+    return input == 1 || input == 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"}
+                                    : SlotMeaning{};
   if (op == "PRelu")
     return input == 1 ? SlotMeaning{SlotKind::strong, "weight"} : SlotMeaning{};
   if (op == "LSTM" || op == "GRU" || op == "RNN")
-    return input >= 1 && input <= 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"} : SlotMeaning{};
+    return input >= 1 && input <= 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"}
+                                    : SlotMeaning{};
   if (op == "Add" || op == "Sub" || op == "Sum")
     return {SlotKind::elementwise, "bias"};
   if (op == "Mul" || op == "Div")
@@ -69,13 +78,15 @@ SlotMeaning meaningOf(const FlatNode &node, int input) {
 
 /// Ops whose first operand passes on unchanged but for shape and dtype.
 bool isTransparent(const FlatNode &node, int input) {
-  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape", "Cast",    "CastLike",
+  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape", "Cast",  "CastLike",
                                             "Squeeze",  "Unsqueeze", "Flatten", "Expand"};
   return input == 0 && node.domain.empty() && ops.count(node.op);
 }
 
 /// Results that say nothing about the operand's values.
-bool readsShapeOnly(const FlatNode &node) { return node.domain.empty() && (node.op == "Shape" || node.op == "Size"); }
+bool readsShapeOnly(const FlatNode &node) {
+  return node.domain.empty() && (node.op == "Shape" || node.op == "Size");
+}
 
 std::string lastPart(const std::string &name) {
   size_t at = name.find_last_of("./");
@@ -85,7 +96,7 @@ std::string lastPart(const std::string &name) {
 /// "weight", "ln.bias", "cls_token", "pos_embed", "layer_scale1.gamma", "lora_A".
 bool namedLikeParameter(const std::string &name) {
   std::string last = lastPart(name);
-  static const char *endings[] = {"weight", "bias",  "gamma", "beta",      "kernel",     "embedding",
+  static const char *endings[] = {"weight", "bias",  "gamma", "beta",       "kernel",    "embedding",
                                   "embed",  "token", "scale", "embeddings", "parameter", "param"};
   for (const char *ending : endings)
     if (llvm::StringRef(last).endswith(ending))
@@ -100,25 +111,15 @@ bool namedLikeBuffer(const std::string &name) {
          text.endswith("cos_cached") || text.endswith("sin_cached") || text.contains("running_");
 }
 
-/// Names that exporters make up: "onnx::MatMul_12", "val_3", "12", "_inlined_3", "/h/Constant_output_0".
-bool namedByExporter(const std::string &name) {
-  llvm::StringRef text(name);
-  if (text.startswith("onnx::") || text.startswith("/") || text.endswith("_output_0"))
-    return true;
-  text.consume_front("val_");
-  return !text.empty() && text.find_if_not([](char c) { return std::isdigit(static_cast<unsigned char>(c)); }) ==
-                              llvm::StringRef::npos;
-}
-
 bool isVectorAlongLastAxis(const Dims &dims) {
-  return !dims.empty() && dims.back() > 1 && llvm::all_of(llvm::ArrayRef<int64_t>(dims).drop_back(), [](int64_t d) {
-    return d == 1;
-  });
+  return !dims.empty() && dims.back() > 1 &&
+         llvm::all_of(llvm::ArrayRef<int64_t>(dims).drop_back(), [](int64_t d) { return d == 1; });
 }
 
 std::string describe(Slot slot) {
   const FlatNode &node = *slot.first;
-  std::string name = !node.name.empty() ? node.name : node.op + ":" + (node.outputs.empty() ? "" : node.outputs[0]);
+  std::string name =
+      !node.name.empty() ? node.name : node.op + ":" + (node.outputs.empty() ? "" : node.outputs[0]);
   return name + ":" + std::to_string(slot.second);
 }
 
@@ -131,6 +132,7 @@ public:
     collectReaders(flat_.graph);
     markActivations();
     readTags();
+    norms_ = findGroupNorms(model_, flat_);
     for (const auto &[name, tensor] : flat_.initializers)
       ZEROCC_TRY(judge(name, *tensor));
     ZEROCC_TRY(split());
@@ -150,19 +152,20 @@ private:
     const onnx::TensorProto *tensor = nullptr;
     TensorType type;
     std::string reason;
-    std::vector<Slot> readers;     // direct
-    std::string parameterName;     // when not split
+    std::vector<Slot> readers; // direct
+    std::string parameterName; // when not split
     struct Part {
       std::string name;
       std::vector<Slot> readers;
     };
     std::vector<Part> parts; // when split
     bool tied = false;
-    int copyOf = -1;         // index of the candidate whose values this repeats
+    int copyOf = -1; // index of the candidate whose values this repeats
     bool copyTransposed = false;
   };
 
-  // --- 1: readers ---------------------------------------------------------------------------------------------------
+  // --- 1: readers
+  // ---------------------------------------------------------------------------------------------------
 
   void collectReaders(const FlatGraph &graph) {
     for (const FlatNode &node : graph.nodes) {
@@ -223,7 +226,8 @@ private:
     }
   }
 
-  // --- 2: which are parameters --------------------------------------------------------------------------------------
+  // --- 2: which are parameters
+  // --------------------------------------------------------------------------------------
 
   static bool isFloatTensor(const onnx::TensorProto &tensor) {
     std::optional<DType> dtype = dtypeFromOnnx(tensor.data_type());
@@ -276,7 +280,7 @@ private:
     std::string reason;
     for (const Slot &slot : readersOf(name))
       eachEnd(slot, [&](Slot end) {
-        if (reason.empty() && isWeightSlot(end, name, type))
+        if (reason.empty() && !norms_.constants.count(end) && isWeightSlot(end, name, type))
           reason = "read at " + describe(end);
       });
     return reason;
@@ -284,6 +288,8 @@ private:
 
   bool isWeightSlot(Slot slot, const std::string &name, const TensorType &type) const {
     const auto &[node, input] = slot;
+    if (norms_.weights.count(slot))
+      return true;
     SlotMeaning meaning = meaningOf(*node, input);
     bool named = namedLikeParameter(name);
     if (meaning.kind == SlotKind::strong) {
@@ -311,7 +317,8 @@ private:
     if (!type || type->elements() == 0)
       return success();
     std::string reason = reasonFor(name, *type);
-    if (reason.empty() && !type->dims.empty() && matches(options_.trainable, name))
+    const bool isAskedFor = reason.empty() && !type->dims.empty() && matches(options_.trainable, name);
+    if (isAskedFor)
       reason = "asked for with --trainable";
     if (reason.empty())
       return success();
@@ -320,13 +327,18 @@ private:
     candidate.tensor = &tensor;
     candidate.type = *type;
     candidate.reason = reason;
-    candidate.readers = readersOf(name);
+    for (const Slot &slot : readersOf(name))
+      if (norms_.constants.count(slot) && !isAskedFor)
+        table_.bySlot[slot] = -1; // here it is a constant
+      else
+        candidate.readers.push_back(slot);
     candidates_.push_back(std::move(candidate));
     taken_.insert(name);
     return success();
   }
 
-  // --- 3: false ties ------------------------------------------------------------------------------------------------
+  // --- 3: false ties
+  // ------------------------------------------------------------------------------------------------
 
   static bool isFilledWithOneValue(const std::string &bytes, int64_t elementBytes) {
     return bytes.size() <= static_cast<size_t>(elementBytes) ||
@@ -346,10 +358,11 @@ private:
     return isFilledWithOneValue(bytes, elementBytes);
   }
 
-  /// What the reader at `slot` would have been called: by the Identity that the exporter left, or by the module that
-  /// the first real reader behind it belongs to. "" when neither is known.
+  /// What the reader at `slot` would have been called: by the Identity that the exporter left, or by the
+  /// module that the first real reader behind it belongs to. "" when neither is known.
   std::string recoveredName(Slot slot) const {
-    if (slot.first->op == "Identity" && slot.first->domain.empty() && !namedByExporter(slot.first->outputs[0]))
+    if (slot.first->op == "Identity" && slot.first->domain.empty() &&
+        !namedByExporter(slot.first->outputs[0]))
       return slot.first->outputs[0];
     std::string name;
     eachEnd(slot, [&](Slot end) {
@@ -414,12 +427,14 @@ private:
     for (const Candidate::Part &part : parts)
       names += (names.empty() ? "" : ", ") + part.name;
     report_.repairs.push_back("untied \"" + candidate.name + "\" (" + print(candidate.type) +
-                              (onRequest ? ", on request" : ", all elements equal") + "), which the exporter shared: " +
-                              std::to_string(parts.size()) + " parameters, " + names);
+                              (onRequest ? ", on request" : ", all elements equal") +
+                              "), which the exporter shared: " + std::to_string(parts.size()) +
+                              " parameters, " + names);
     candidate.parts = std::move(parts);
   }
 
-  // --- 4: lost ties -------------------------------------------------------------------------------------------------
+  // --- 4: lost ties
+  // -------------------------------------------------------------------------------------------------
 
   bool isNameless(const Candidate &candidate) const {
     if (hasTags_ && !tags_.count(candidate.name))
@@ -448,7 +463,8 @@ private:
     if (model_.trained)
       return success();
     for (Candidate &copy : candidates_) {
-      if (!isNameless(copy) || copy.type.rank() < 2 || !copy.parts.empty() || matches(options_.untie, copy.name))
+      if (!isNameless(copy) || copy.type.rank() < 2 || !copy.parts.empty() ||
+          matches(options_.untie, copy.name))
         continue;
       for (size_t i = 0; i < candidates_.size() && copy.copyOf < 0; ++i) {
         Candidate &original = candidates_[i];
@@ -470,9 +486,10 @@ private:
     copy.copyOf = static_cast<int>(original);
     copy.copyTransposed = transposing;
     candidates_[original].tied = true;
-    report_.repairs.push_back("tied \"" + copy.name + "\" to \"" + candidates_[original].name + "\", which it repeats" +
-                              (transposing ? " transposed" : "") + ": one parameter of " +
-                              std::to_string(copy.type.bytes()) + " bytes instead of two");
+    report_.repairs.push_back("tied \"" + copy.name + "\" to \"" + candidates_[original].name +
+                              "\", which it repeats" + (transposing ? " transposed" : "") +
+                              ": one parameter of " + std::to_string(copy.type.bytes()) +
+                              " bytes instead of two");
   }
 
   /// --tie PATTERN over several initializers makes them one; they must be equal.
@@ -512,7 +529,8 @@ private:
     return transposing ? repeats(a, b, true) : Expected<bool>(false);
   }
 
-  // --- names and the table ------------------------------------------------------------------------------------------
+  // --- names and the table
+  // ------------------------------------------------------------------------------------------
 
   /// A name from the module that reads the tensor, if that is one module and nobody else is called so.
   void rename() {
@@ -535,7 +553,8 @@ private:
       if (!wished[i].empty() && wishes[wished[i]] == 1) {
         candidates_[i].parameterName = wished[i];
         taken_.insert(wished[i]);
-        report_.repairs.push_back("named \"" + candidates_[i].name + "\" \"" + wished[i] + "\", after the module that "
+        report_.repairs.push_back("named \"" + candidates_[i].name + "\" \"" + wished[i] +
+                                  "\", after the module that "
                                   "reads it");
       }
   }
@@ -550,6 +569,11 @@ private:
       entry.report.reason = "read at " + describe(readers.front());
     for (const Slot &slot : readers)
       entry.report.slots.push_back(describe(slot));
+    entry.isVector = candidate.type.rank() < 2 || llvm::all_of(readers, [&](const Slot &slot) {
+                       return norms_.weights.count(slot) ||
+                              (slot.first->op == "PRelu" &&
+                               llvm::count_if(candidate.type.dims, [](int64_t dim) { return dim != 1; }) < 2);
+                     });
     entry.tied = candidate.tied;
     table_.entries.push_back(std::move(entry));
     return static_cast<int>(table_.entries.size()) - 1;
@@ -620,10 +644,21 @@ private:
   std::set<std::string> taken_; // names of parameters
   std::set<std::string> usedPatterns_;
   std::vector<Diagnostic> findings_;
+  NormSlots norms_;
   ParameterTable table_;
 };
 
 } // namespace
+
+bool namedByExporter(const std::string &name) {
+  llvm::StringRef text(name);
+  if (text.startswith("onnx::") || text.startswith("/") || text.endswith("_output_0"))
+    return true;
+  text.consume_front("val_");
+  return !text.empty() && text.find_if_not([](char c) {
+    return std::isdigit(static_cast<unsigned char>(c));
+  }) == llvm::StringRef::npos;
+}
 
 ParameterTable::Use ParameterTable::find(const std::string &name, Slot slot) const {
   if (auto found = bySlot.find(slot); found != bySlot.end())
@@ -632,8 +667,8 @@ ParameterTable::Use ParameterTable::find(const std::string &name, Slot slot) con
   return found == byName.end() ? Use{} : found->second;
 }
 
-Expected<ParameterTable> findParameters(const LoadedModel &model, const FlatModel &flat, const ImportOptions &options,
-                                        ImportReport &report) {
+Expected<ParameterTable> findParameters(const LoadedModel &model, const FlatModel &flat,
+                                        const ImportOptions &options, ImportReport &report) {
   return Finder(model, flat, options, report).run();
 }
 

@@ -17,6 +17,7 @@ using Slot = std::pair<const FlatNode *, int>;
 struct ParameterTable {
   struct Entry {
     ImportedParameter report;
+    bool isVector = false; // of the module, though exporters may give it dims of 1
     bool tied = false; // several readers of one initializer with varied content, or re-tied copies
   };
   std::vector<Entry> entries; // in the order of the file
@@ -28,7 +29,7 @@ struct ParameterTable {
   };
   Use find(const std::string &name, Slot slot) const;
 
-  std::map<Slot, int> bySlot;             // readers of split initializers
+  std::map<Slot, int> bySlot;             // readers of split initializers; -1: a constant here
   std::map<std::string, Use> byName;      // whole initializers and their copies
 };
 

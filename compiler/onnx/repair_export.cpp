@@ -48,7 +48,8 @@ public:
   /// The initializers of the parameters that shared one, by parameter.
   Expected<std::map<std::string, std::string>> run(const ParameterTable &table) {
     for (const auto &[slot, entry] : table.bySlot)
-      ZEROCC_TRY(redirect(slot, table.entries[entry].report));
+      if (entry >= 0)
+        ZEROCC_TRY(redirect(slot, table.entries[entry].report));
     for (const auto &[name, use] : table.byName)
       if (const ImportedParameter &original = table.entries[use.entry].report; name != original.initializer)
         ZEROCC_TRY(derive(name, original.initializer, use.transposed));
