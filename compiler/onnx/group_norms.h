@@ -18,7 +18,4 @@ struct NormSlots {
 
 NormSlots findGroupNorms(const LoadedModel &model, const FlatModel &flat);
 
-/// Names that exporters make up: "onnx::MatMul_12", "val_3", "12", "_inlined_3", "/h/Constant_output_0".
-bool namedByExporter(const std::string &name);
-
 } // namespace zerocc

@@ -57,42 +57,46 @@ int64_t allTypedElements(const onnx::TensorProto &tensor) {
          tensor.int64_data_size() + tensor.uint64_data_size() + tensor.string_data_size();
 }
 
-template <typename T, typename Values> std::string packLittleEndian(const Values &values) {
-  std::string bytes(values.size() * sizeof(T), '\0');
-  for (int i = 0; i < values.size(); ++i) {
+template <typename T, typename Values>
+std::string packLittleEndian(const Values &values, int64_t begin, int64_t end) {
+  end = std::min<int64_t>(end, values.size());
+  std::string bytes(std::max<int64_t>(0, end - begin) * sizeof(T), '\0');
+  for (int64_t i = begin; i < end; ++i) {
     using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t,
                                     std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
-    T value = static_cast<T>(values.Get(i));
+    T value = static_cast<T>(values.Get(static_cast<int>(i)));
     Bits bits;
     std::memcpy(&bits, &value, sizeof(T));
-    llvm::support::endian::write<Bits, llvm::support::little, llvm::support::unaligned>(&bytes[i * sizeof(T)], bits);
+    llvm::support::endian::write<Bits, llvm::support::little, llvm::support::unaligned>(
+        &bytes[(i - begin) * sizeof(T)], bits);
   }
   return bytes;
 }
 
-std::string packTyped(const onnx::TensorProto &tensor, DType dtype) {
+/// Elements [begin, end).
+std::string packTyped(const onnx::TensorProto &tensor, DType dtype, int64_t begin, int64_t end) {
   switch (dtype) {
   case DType::f32:
-    return packLittleEndian<float>(tensor.float_data());
+    return packLittleEndian<float>(tensor.float_data(), begin, end);
   case DType::f64:
-    return packLittleEndian<double>(tensor.double_data());
+    return packLittleEndian<double>(tensor.double_data(), begin, end);
   case DType::i64:
-    return packLittleEndian<int64_t>(tensor.int64_data());
+    return packLittleEndian<int64_t>(tensor.int64_data(), begin, end);
   case DType::i32:
-    return packLittleEndian<int32_t>(tensor.int32_data());
+    return packLittleEndian<int32_t>(tensor.int32_data(), begin, end);
   case DType::f16:
   case DType::bf16:
   case DType::i16:
   case DType::u16:
-    return packLittleEndian<uint16_t>(tensor.int32_data());
+    return packLittleEndian<uint16_t>(tensor.int32_data(), begin, end);
   case DType::u32:
-    return packLittleEndian<uint32_t>(tensor.uint64_data());
+    return packLittleEndian<uint32_t>(tensor.uint64_data(), begin, end);
   case DType::u64:
-    return packLittleEndian<uint64_t>(tensor.uint64_data());
+    return packLittleEndian<uint64_t>(tensor.uint64_data(), begin, end);
   case DType::i8:
   case DType::u8:
   case DType::boolean:
-    return packLittleEndian<uint8_t>(tensor.int32_data());
+    return packLittleEndian<uint8_t>(tensor.int32_data(), begin, end);
   }
   return "";
 }
@@ -303,7 +307,11 @@ Expected<std::string> LoadedModel::bytesOf(const onnx::TensorProto &tensor, int6
   }
   if (const PayloadRange *payload = payloadOf(tensor))
     return file_->read(payload->offset + offset, length);
-  return (tensor.has_raw_data() ? tensor.raw_data() : packTyped(tensor, type.dtype)).substr(offset, length);
+  if (tensor.has_raw_data())
+    return tensor.raw_data().substr(offset, length);
+  const int64_t elementBytes = byteSize(type.dtype), begin = offset / elementBytes;
+  const int64_t end = (offset + length + elementBytes - 1) / elementBytes;
+  return packTyped(tensor, type.dtype, begin, end).substr(offset - begin * elementBytes, length);
 }
 
 Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {

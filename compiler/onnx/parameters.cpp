@@ -7,25 +7,19 @@
 //      operand or a norm scale is a weight whatever it is called; an addend or a factor is one when it is a
 //      vector along the last axis and meets activations (masks, cos/sin tables and eps are not), or when its
 //      name says so.
-//   3. Initializers filled with one value and read by several modules are split.
-//   4. Exporter-named matrices are compared, content with content, against parameters of the same element
-//   count.
-// Cost: readers are visited a constant number of times; content is read only for vectors with several readers
-// and for candidates of step 4.
+//   3. `Ties`: initializers filled with one value and read by several modules are split; exporter-named matrices are
+//      compared, content with content, against parameters of the same dims.
+//   4. What is still called by the exporter gets the name of the module that reads it.
+// Cost: readers are visited a constant number of times.
 
 #include "compiler/onnx/parameters.h"
 
 #include "compiler/onnx/group_norms.h"
-#include "compiler/onnx/structure.h"
-#include "compiler/onnx/tie_scan.h"
+#include "compiler/onnx/ties.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
-#include "llvm/Support/GlobPattern.h"
 
-#include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <set>
 
 namespace zerocc {
@@ -33,111 +27,26 @@ namespace {
 
 constexpr const char *kKindKey = "pkg.torch.export.graph_signature.InputSpec.kind";
 
-/// What a place of reading says about the tensor read there.
-enum class SlotKind {
-  none,        // nothing
-  strong,      // a weight, whatever the shape: matrix operands, norm scales, embedding tables
-  elementwise, // an addend or factor: a weight when it is shaped like a bias or a scale
-};
-
-struct SlotMeaning {
-  SlotKind kind = SlotKind::none;
-  const char *suffix = "weight"; // how PyTorch calls the parameter there
-};
-
-SlotMeaning meaningOf(const FlatNode &node, int input) {
-  if (!node.domain.empty())
-    return {};
-  const std::string &op = node.op;
-  if (op == "MatMul" || op == "Einsum")
-    return {SlotKind::strong, "weight"};
-  if (op == "Gemm")
-    return {SlotKind::strong, input == 2 ? "bias" : "weight"};
-  if (op == "Gather")
-    return input == 0 ? SlotMeaning{SlotKind::strong, "weight"} : SlotMeaning{};
-  bool isNorm = op == "LayerNormalization" || op == "GroupNormalization" || op == "InstanceNormalization" ||
-                op == "BatchNormalization" || op == "RMSNormalization" ||
-                op == "SimplifiedLayerNormalization";
-  if (isNorm || op == "Conv" || op == "ConvTranspose")
-    return input == 1 || input == 2 ? SlotMeaning{SlotKind::strong, input == 2 ? "bias" : "weight"}
-                                    : SlotMeaning{};
-  if (op == "DeformConv")
-    return input == 1 || input == 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"}
-                                    : SlotMeaning{};
-  if (op == "PRelu")
-    return input == 1 ? SlotMeaning{SlotKind::strong, "weight"} : SlotMeaning{};
-  if (op == "LSTM" || op == "GRU" || op == "RNN")
-    return input >= 1 && input <= 3 ? SlotMeaning{SlotKind::strong, input == 3 ? "bias" : "weight"}
-                                    : SlotMeaning{};
-  if (op == "Add" || op == "Sub" || op == "Sum")
-    return {SlotKind::elementwise, "bias"};
-  if (op == "Mul" || op == "Div")
-    return {SlotKind::elementwise, "weight"};
-  return {};
-}
-
-/// Ops whose first operand passes on unchanged but for shape and dtype.
-bool isTransparent(const FlatNode &node, int input) {
-  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape", "Cast",  "CastLike",
-                                            "Squeeze",  "Unsqueeze", "Flatten", "Expand"};
-  return input == 0 && node.domain.empty() && ops.count(node.op);
-}
-
-/// Results that say nothing about the operand's values.
-bool readsShapeOnly(const FlatNode &node) {
-  return node.domain.empty() && (node.op == "Shape" || node.op == "Size");
-}
-
-std::string lastPart(const std::string &name) {
-  size_t at = name.find_last_of("./");
-  return at == std::string::npos ? name : name.substr(at + 1);
-}
-
-/// "weight", "ln.bias", "cls_token", "pos_embed", "layer_scale1.gamma", "lora_A".
-bool namedLikeParameter(const std::string &name) {
-  std::string last = lastPart(name);
-  static const char *endings[] = {"weight", "bias",  "gamma", "beta",       "kernel",    "embedding",
-                                  "embed",  "token", "scale", "embeddings", "parameter", "param"};
-  for (const char *ending : endings)
-    if (llvm::StringRef(last).endswith(ending))
-      return true;
-  return llvm::StringRef(last).startswith("lora_");
-}
-
-/// Buffers that sit in weight slots: rotary tables and masks.
-bool namedLikeBuffer(const std::string &name) {
-  llvm::StringRef text(name);
-  return text.contains("inv_freq") || text.contains("rotary") || text.contains("mask") ||
-         text.endswith("cos_cached") || text.endswith("sin_cached") || text.contains("running_");
-}
-
 bool isVectorAlongLastAxis(const Dims &dims) {
   return !dims.empty() && dims.back() > 1 &&
          llvm::all_of(llvm::ArrayRef<int64_t>(dims).drop_back(), [](int64_t d) { return d == 1; });
 }
 
-std::string describe(Slot slot) {
-  const FlatNode &node = *slot.first;
-  std::string name =
-      !node.name.empty() ? node.name : node.op + ":" + (node.outputs.empty() ? "" : node.outputs[0]);
-  return name + ":" + std::to_string(slot.second);
-}
-
 class Finder {
 public:
   Finder(const LoadedModel &model, const FlatModel &flat, const ImportOptions &options, ImportReport &report)
-      : model_(model), flat_(flat), options_(options), report_(report) {}
+      : model_(model), flat_(flat), options_(options), report_(report), readers_(flat.graph) {}
 
   Expected<ParameterTable> run() {
-    collectReaders(flat_.graph);
     markActivations();
     readTags();
     norms_ = findGroupNorms(model_, flat_);
     for (const auto &[name, tensor] : flat_.initializers)
       ZEROCC_TRY(judge(name, *tensor));
-    ZEROCC_TRY(split());
-    ZEROCC_TRY(retie());
-    ZEROCC_TRY(tieOnRequest());
+    Ties ties(model_, readers_, options_, patterns_, candidates_, taken_, report_);
+    ZEROCC_TRY(ties.split());
+    ZEROCC_TRY(ties.retie());
+    ZEROCC_TRY(ties.tieOnRequest(findings_));
     rename();
     finish();
     ZEROCC_TRY(applyTrainable());
@@ -147,83 +56,21 @@ public:
   }
 
 private:
-  struct Candidate {
-    std::string name; // initializer
-    const onnx::TensorProto *tensor = nullptr;
-    TensorType type;
-    std::string reason;
-    std::vector<Slot> readers; // direct
-    std::string parameterName; // when not split
-    struct Part {
-      std::string name;
-      std::vector<Slot> readers;
-    };
-    std::vector<Part> parts; // when split
-    bool tied = false;
-    int copyOf = -1; // index of the candidate whose values this repeats
-    bool copyTransposed = false;
-  };
-
   // --- 1: readers
   // ---------------------------------------------------------------------------------------------------
 
-  void collectReaders(const FlatGraph &graph) {
-    for (const FlatNode &node : graph.nodes) {
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (!node.inputs[i].empty())
-          readers_[node.inputs[i]].push_back({&node, static_cast<int>(i)});
-      for (const auto &[name, subgraph] : node.subgraphs)
-        collectReaders(*subgraph);
-    }
-  }
-
-  const std::vector<Slot> &readersOf(const std::string &name) const {
-    static const std::vector<Slot> none;
-    auto found = readers_.find(name);
-    return found == readers_.end() ? none : found->second;
-  }
-
-  /// Calls visit(slot) for the ends of the chains of transparent ops that start at `slot`.
-  template <typename F> void eachEnd(Slot slot, F visit) const {
-    std::vector<Slot> stack{slot};
-    std::set<Slot> seen{slot};
-    while (!stack.empty()) {
-      Slot at = stack.back();
-      stack.pop_back();
-      if (!isTransparent(*at.first, at.second)) {
-        visit(at);
-        continue;
-      }
-      for (const std::string &output : at.first->outputs)
-        for (const Slot &next : readersOf(output))
-          if (seen.insert(next).second)
-            stack.push_back(next);
-    }
-  }
-
-  /// fromInputs_: names whose values depend on the inputs; active_: those and what tensors in strong slots reach.
+  /// fromInputs_: names whose values depend on the inputs; active_: those and what tensors in strong slots
+  /// reach.
   void markActivations() {
     fromInputs_.insert(flat_.graph.inputs.begin(), flat_.graph.inputs.end());
     spread(flat_.graph, fromInputs_);
     active_ = fromInputs_;
     for (const auto &[name, tensor] : flat_.initializers)
-      for (const Slot &slot : readersOf(name))
+      for (const Slot &slot : readers_.of(name))
         if (meaningOf(*slot.first, slot.second).kind == SlotKind::strong && tensor->dims_size() >= 1 &&
             isFloatTensor(*tensor))
           active_.insert(name);
     spread(flat_.graph, active_);
-  }
-
-  /// Adds what is computed from names of the set.
-  static void spread(const FlatGraph &graph, std::set<std::string> &names) {
-    for (const FlatNode &node : graph.nodes) {
-      for (const auto &[name, subgraph] : node.subgraphs)
-        spread(*subgraph, names);
-      bool isReached = !readsShapeOnly(node) &&
-                       llvm::any_of(node.inputs, [&](const std::string &input) { return names.count(input); });
-      if (isReached || !node.subgraphs.empty())
-        names.insert(node.outputs.begin(), node.outputs.end());
-    }
   }
 
   // --- 2: which are parameters
@@ -248,27 +95,6 @@ private:
       hasTags_ |= tag == "PARAMETER" && flat_.initializerOf.count(name);
   }
 
-  bool matches(const std::vector<std::string> &patterns, const std::string &name) {
-    bool any = false;
-    for (const std::string &pattern : patterns) {
-      Expected<bool> matched = matchesOne(pattern, name);
-      if (matched && *matched) {
-        usedPatterns_.insert(pattern);
-        any = true;
-      }
-    }
-    return any;
-  }
-
-  Expected<bool> matchesOne(const std::string &pattern, const std::string &name) const {
-    llvm::Expected<llvm::GlobPattern> glob = llvm::GlobPattern::create(pattern);
-    if (!glob) {
-      std::string why = llvm::toString(glob.takeError());
-      return Error("pattern \"" + pattern + "\": " + why);
-    }
-    return glob->match(name);
-  }
-
   /// Why the tensor is a parameter, or "".
   std::string reasonFor(const std::string &name, const TensorType &type) {
     if (model_.trained)
@@ -278,8 +104,8 @@ private:
     if (type.dims.empty() || namedLikeBuffer(name))
       return "";
     std::string reason;
-    for (const Slot &slot : readersOf(name))
-      eachEnd(slot, [&](Slot end) {
+    for (const Slot &slot : readers_.of(name))
+      readers_.eachEnd(slot, [&](Slot end) {
         if (reason.empty() && !norms_.constants.count(end) && isWeightSlot(end, name, type))
           reason = "read at " + describe(end);
       });
@@ -293,9 +119,10 @@ private:
     SlotMeaning meaning = meaningOf(*node, input);
     bool named = namedLikeParameter(name);
     if (meaning.kind == SlotKind::strong) {
-      // [.., n, 1] times [.., 1, m] is an outer product: of rotary frequencies and positions, unless it is a layer of one
-      // feature.
-      bool isOuterProduct = node->op == "MatMul" && type.rank() >= 2 && type.dims[type.rank() - 1 - input] == 1 &&
+      // [.., n, 1] times [.., 1, m] is an outer product: of rotary frequencies and positions, unless it is a
+      // layer of one feature.
+      bool isOuterProduct = node->op == "MatMul" && type.rank() >= 2 &&
+                            type.dims[type.rank() - 1 - input] == 1 &&
                             (type.rank() > 2 || !fromInputs_.count(node->inputs[1 - input]));
       return named || (!isOuterProduct && (type.elements() > 1 || node->op != "Gather"));
     }
@@ -311,13 +138,13 @@ private:
   }
 
   Status judge(const std::string &name, const onnx::TensorProto &tensor) {
-    if (!isFloatTensor(tensor) || readersOf(name).empty())
+    if (!isFloatTensor(tensor) || readers_.of(name).empty())
       return success();
     Expected<TensorType> type = LoadedModel::typeOf(tensor);
     if (!type || type->elements() == 0)
       return success();
     std::string reason = reasonFor(name, *type);
-    const bool isAskedFor = reason.empty() && !type->dims.empty() && matches(options_.trainable, name);
+    const bool isAskedFor = reason.empty() && !type->dims.empty() && patterns_.matches(options_.trainable, name);
     if (isAskedFor)
       reason = "asked for with --trainable";
     if (reason.empty())
@@ -327,11 +154,12 @@ private:
     candidate.tensor = &tensor;
     candidate.type = *type;
     candidate.reason = reason;
-    for (const Slot &slot : readersOf(name))
+    for (const Slot &slot : readers_.of(name))
       if (norms_.constants.count(slot) && !isAskedFor)
         table_.bySlot[slot] = -1; // here it is a constant
       else
         candidate.readers.push_back(slot);
+    candidate.isNameless = namedByExporter(name) || (hasTags_ && !tags_.count(name));
     candidates_.push_back(std::move(candidate));
     taken_.insert(name);
     return success();
@@ -340,194 +168,8 @@ private:
   // --- 3: false ties
   // ------------------------------------------------------------------------------------------------
 
-  static bool isFilledWithOneValue(const std::string &bytes, int64_t elementBytes) {
-    return bytes.size() <= static_cast<size_t>(elementBytes) ||
-           std::memcmp(bytes.data(), bytes.data() + elementBytes, bytes.size() - elementBytes) == 0;
-  }
-
-  /// Most tensors tell by their first bytes, so that big ones are not read.
-  Expected<bool> isFilled(const Candidate &candidate) const {
-    constexpr int64_t kBlock = 4096;
-    if (!model_.hasBytes(*candidate.tensor))
-      return false;
-    int64_t size = candidate.type.bytes(), elementBytes = byteSize(candidate.type.dtype);
-    ZEROCC_ASSIGN(std::string head, model_.bytesOf(*candidate.tensor, 0, std::min(size, kBlock)));
-    if (!isFilledWithOneValue(head, elementBytes) || size <= kBlock)
-      return isFilledWithOneValue(head, elementBytes);
-    ZEROCC_ASSIGN(std::string bytes, model_.bytesOf(*candidate.tensor));
-    return isFilledWithOneValue(bytes, elementBytes);
-  }
-
-  /// What the reader at `slot` would have been called: by the Identity that the exporter left, or by the
-  /// module that the first real reader behind it belongs to. "" when neither is known.
-  std::string recoveredName(Slot slot) const {
-    if (slot.first->op == "Identity" && slot.first->domain.empty() &&
-        !namedByExporter(slot.first->outputs[0]))
-      return slot.first->outputs[0];
-    std::string name;
-    eachEnd(slot, [&](Slot end) {
-      SlotMeaning meaning = meaningOf(*end.first, end.second);
-      if (name.empty() && meaning.kind != SlotKind::none && !end.first->scope.empty())
-        name = end.first->scope + "." + meaning.suffix;
-    });
-    return name;
-  }
-
-  Status split() {
-    for (Candidate &candidate : candidates_) {
-      if (candidate.readers.size() < 2)
-        continue;
-      bool untie = matches(options_.untie, candidate.name);
-      bool tie = matches(options_.tie, candidate.name);
-      if (tie && !untie) {
-        candidate.tied = true;
-        continue;
-      }
-      ZEROCC_ASSIGN(bool filled, isFilled(candidate));
-      if (untie || (filled && !model_.trained))
-        splitByReader(candidate, untie);
-      else
-        candidate.tied = true;
-    }
-    return success();
-  }
-
-  void splitByReader(Candidate &candidate, bool onRequest) {
-    std::vector<Candidate::Part> parts;
-    std::map<std::string, size_t> partOf;
-    for (const Slot &slot : candidate.readers) {
-      std::string name = recoveredName(slot);
-      auto [found, isNew] = partOf.emplace(name.empty() ? describe(slot) : name, parts.size());
-      if (isNew)
-        parts.push_back({name, {}});
-      parts[found->second].readers.push_back(slot);
-    }
-    if (parts.size() < 2) {
-      candidate.tied = candidate.readers.size() > 1;
-      return;
-    }
-    // The initializer's own name stays with the reader it belongs to, else with the first nameless one.
-    bool ownNameGiven = llvm::any_of(parts, [&](const auto &part) { return part.name == candidate.name; });
-    int number = 0;
-    for (Candidate::Part &part : parts) {
-      bool isTaken = part.name != candidate.name && !part.name.empty() && taken_.count(part.name);
-      if (part.name.empty() || isTaken) {
-        if (!ownNameGiven) {
-          part.name = candidate.name;
-          ownNameGiven = true;
-          continue;
-        }
-        do
-          part.name = candidate.name + "#" + std::to_string(++number);
-        while (taken_.count(part.name));
-      }
-      taken_.insert(part.name);
-    }
-    std::string names;
-    for (const Candidate::Part &part : parts)
-      names += (names.empty() ? "" : ", ") + part.name;
-    report_.repairs.push_back("untied \"" + candidate.name + "\" (" + print(candidate.type) +
-                              (onRequest ? ", on request" : ", all elements equal") +
-                              "), which the exporter shared: " + std::to_string(parts.size()) +
-                              " parameters, " + names);
-    candidate.parts = std::move(parts);
-  }
-
   // --- 4: lost ties
   // -------------------------------------------------------------------------------------------------
-
-  bool isNameless(const Candidate &candidate) const {
-    if (hasTags_ && !tags_.count(candidate.name))
-      return true;
-    return namedByExporter(candidate.name);
-  }
-
-  Expected<bool> repeats(const Candidate &copy, const Candidate &original, bool transposing) {
-    const Dims &a = copy.type.dims, &b = original.type.dims;
-    bool fits = copy.type.dtype == original.type.dtype &&
-                (transposing ? a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[1] == b[0] : a == b);
-    if (!fits || !model_.hasBytes(*copy.tensor) || !model_.hasBytes(*original.tensor))
-      return false;
-    // First and last element tell most pairs apart before anything big is read.
-    int64_t elementBytes = byteSize(copy.type.dtype);
-    for (int64_t offset : {int64_t(0), copy.type.bytes() - elementBytes}) {
-      ZEROCC_ASSIGN(std::string ours, model_.bytesOf(*copy.tensor, offset, elementBytes));
-      ZEROCC_ASSIGN(std::string theirs, model_.bytesOf(*original.tensor, offset, elementBytes));
-      if (ours != theirs)
-        return false;
-    }
-    return equalContents(model_, *copy.tensor, copy.type, *original.tensor, transposing);
-  }
-
-  Status retie() {
-    if (model_.trained)
-      return success();
-    for (Candidate &copy : candidates_) {
-      if (!isNameless(copy) || copy.type.rank() < 2 || !copy.parts.empty() ||
-          matches(options_.untie, copy.name))
-        continue;
-      for (size_t i = 0; i < candidates_.size() && copy.copyOf < 0; ++i) {
-        Candidate &original = candidates_[i];
-        if (isNameless(original) || !original.parts.empty() || original.copyOf >= 0)
-          continue;
-        for (bool transposing : {false, true}) {
-          ZEROCC_ASSIGN(bool same, repeats(copy, original, transposing));
-          if (!same)
-            continue;
-          makeCopy(copy, i, transposing);
-          break;
-        }
-      }
-    }
-    return success();
-  }
-
-  void makeCopy(Candidate &copy, size_t original, bool transposing) {
-    copy.copyOf = static_cast<int>(original);
-    copy.copyTransposed = transposing;
-    candidates_[original].tied = true;
-    report_.repairs.push_back("tied \"" + copy.name + "\" to \"" + candidates_[original].name +
-                              "\", which it repeats" + (transposing ? " transposed" : "") +
-                              ": one parameter of " + std::to_string(copy.type.bytes()) +
-                              " bytes instead of two");
-  }
-
-  /// --tie PATTERN over several initializers makes them one; they must be equal.
-  Status tieOnRequest() {
-    for (const std::string &pattern : options_.tie) {
-      int first = -1;
-      for (size_t i = 0; i < candidates_.size(); ++i) {
-        Candidate &candidate = candidates_[i];
-        ZEROCC_ASSIGN(bool matched, matchesOne(pattern, candidate.name));
-        if (!matched || candidate.copyOf >= 0 || !candidate.parts.empty())
-          continue;
-        usedPatterns_.insert(pattern);
-        if (first < 0) {
-          first = static_cast<int>(i);
-          continue;
-        }
-        Candidate &original = candidates_[first];
-        ZEROCC_ASSIGN(bool same, equalContent(candidate, original, false));
-        ZEROCC_ASSIGN(bool turned, equalContent(candidate, original, true));
-        if (!same && !turned)
-          findings_.push_back({"--tie " + pattern + ": \"" + candidate.name + "\" (" + print(candidate.type) +
-                                   ") and \"" + original.name + "\" (" + print(original.type) + ") differ",
-                               "only tensors with equal values, or equal after transposing, can be tied"});
-        else
-          makeCopy(candidate, first, !same);
-      }
-    }
-    return success();
-  }
-
-  Expected<bool> equalContent(const Candidate &a, const Candidate &b, bool transposing) {
-    if (!transposing && a.type == b.type) {
-      ZEROCC_ASSIGN(std::string left, model_.bytesOf(*a.tensor));
-      ZEROCC_ASSIGN(std::string right, model_.bytesOf(*b.tensor));
-      return left == right;
-    }
-    return transposing ? repeats(a, b, true) : Expected<bool>(false);
-  }
 
   // --- names and the table
   // ------------------------------------------------------------------------------------------
@@ -544,7 +186,7 @@ private:
         continue;
       std::set<std::string> names;
       for (const Slot &slot : candidate.readers)
-        names.insert(recoveredName(slot));
+        names.insert(readers_.recoveredName(slot));
       if (names.size() == 1 && !names.begin()->empty() && !taken_.count(*names.begin()) &&
           !flat_.initializerOf.count(*names.begin()))
         ++wishes[wished[i] = *names.begin()];
@@ -611,24 +253,14 @@ private:
 
   Status applyTrainable() {
     for (ParameterTable::Entry &entry : table_.entries) {
-      bool frozen = matches(options_.freeze, entry.report.name);
-      bool wanted = matches(options_.trainable, entry.report.name);
+      bool frozen = patterns_.matches(options_.freeze, entry.report.name);
+      bool wanted = patterns_.matches(options_.trainable, entry.report.name);
       entry.report.trainable = !options_.inference && (wanted || !frozen);
     }
-    auto checkUsed = [&](const std::vector<std::string> &patterns, const char *flag) {
-      for (const std::string &pattern : patterns) {
-        Expected<bool> valid = matchesOne(pattern, "");
-        if (!valid)
-          findings_.push_back({std::string(flag) + ": " + valid.error().findings().front().message, ""});
-        else if (!usedPatterns_.count(pattern))
-          findings_.push_back({std::string(flag) + " " + pattern + ": no parameter has such a name",
-                               "`zerocc check` lists the parameters"});
-      }
-    };
-    checkUsed(options_.freeze, "--freeze");
-    checkUsed(options_.trainable, "--trainable");
-    checkUsed(options_.tie, "--tie");
-    checkUsed(options_.untie, "--untie");
+    patterns_.checkUsed(options_.freeze, "--freeze", findings_);
+    patterns_.checkUsed(options_.trainable, "--trainable", findings_);
+    patterns_.checkUsed(options_.tie, "--tie", findings_);
+    patterns_.checkUsed(options_.untie, "--untie", findings_);
     return success();
   }
 
@@ -636,29 +268,19 @@ private:
   const FlatModel &flat_;
   const ImportOptions &options_;
   ImportReport &report_;
-  std::map<std::string, std::vector<Slot>> readers_;
+  Readers readers_;
+  NamePatterns patterns_;
   std::set<std::string> fromInputs_, active_;
   std::map<std::string, std::string> tags_; // initializer -> PARAMETER | BUFFER | CONSTANT_TENSOR
   bool hasTags_ = false;
   std::vector<Candidate> candidates_;
   std::set<std::string> taken_; // names of parameters
-  std::set<std::string> usedPatterns_;
   std::vector<Diagnostic> findings_;
   NormSlots norms_;
   ParameterTable table_;
 };
 
 } // namespace
-
-bool namedByExporter(const std::string &name) {
-  llvm::StringRef text(name);
-  if (text.startswith("onnx::") || text.startswith("/") || text.endswith("_output_0"))
-    return true;
-  text.consume_front("val_");
-  return !text.empty() && text.find_if_not([](char c) {
-    return std::isdigit(static_cast<unsigned char>(c));
-  }) == llvm::StringRef::npos;
-}
 
 ParameterTable::Use ParameterTable::find(const std::string &name, Slot slot) const {
   if (auto found = bySlot.find(slot); found != bySlot.end())
