@@ -1,7 +1,6 @@
 #include "compiler/onnx/group_norms.h"
 
 #include "compiler/onnx/weight_slots.h"
-
 #include "compiler/onnx/loader.h"
 
 #include "llvm/ADT/STLExtras.h"
