@@ -127,12 +127,6 @@ Status applyTraining(const TrainingForm &form, CompileFlags &flags) {
   return success();
 }
 
-// Vectors (norm scales, biases) do not decay by default.
-void assignGroups(Module &module) {
-  for (Parameter &parameter : module.parameters)
-    parameter.group = parameter.value->type.rank() < 2 ? "no-decay" : "decay";
-}
-
 plan::RunDefaults runDefaults(const CompileFlags &flags) {
   plan::RunDefaults defaults;
   defaults.set_lr(flags.lr);
@@ -194,7 +188,6 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (imported->parameters.empty())
     return Error(flags.model.model + ": the model has no parameters to train",
                  "zerocc check shows what its initializers were taken for");
-  assignGroups(*imported);
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));

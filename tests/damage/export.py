@@ -97,6 +97,35 @@ class BatchNorm(nn.Module):
         return self.fc(torch.relu(self.norm(x)))
 
 
+class GroupNorm(nn.Module):
+    """Group norm, and instance norm without weights, become InstanceNormalization with ones and zeros that look like
+    weights; the weights of group norm get other dims. Between them is what images need."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 5, stride=2, padding=2)
+        self.norm = nn.GroupNorm(2, 8)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+        self.pointwise = nn.Conv2d(8, 6, 1, bias=False)
+        self.plain = nn.InstanceNorm2d(6)
+        self.slope = nn.PReLU(6)
+        self.dilated = nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=2)
+        self.up = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1)
+        self.places = nn.Conv2d(4, 2, 1)
+        self.line = nn.Conv1d(4, 3, 5, padding=2)
+        self.head = nn.Linear(3 * 8 + 4, 5)
+
+    def forward(self, x):
+        h = functional.max_pool2d(torch.tanh(self.norm(self.stem(x))), 3, 2, 1)
+        h = self.slope(self.plain(self.pointwise(self.depthwise(h))))
+        h = functional.avg_pool2d(self.dilated(h), 3, 1, 1) + h
+        h = functional.interpolate(self.up(h), scale_factor=2, mode="bilinear", align_corners=False)
+        grid = torch.tanh(self.places(h)).permute(0, 2, 3, 1)
+        h = h + functional.grid_sample(h, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        line = functional.max_pool1d(self.line(h.flatten(2)), 32)
+        return self.head(torch.cat([line.flatten(1), h.mean((2, 3))], 1))
+
+
 class Dropped(nn.Module):
     """Attention probabilities and a layer under dropout."""
 
@@ -307,6 +336,7 @@ CASES = {
     "guarded": Case(Guarded, {"x": floats(3, 6), "target": floats(3, 6)}),
     "half": Case(Half, {"x": floats(6), "target": floats(4)}, dtype=torch.float16),
     "bfloat": Case(Half, {"x": floats(6), "target": floats(4)}, dtype=torch.bfloat16),
+    "group_norm": Case(GroupNorm, {"x": floats(3, 16, 16), "target": floats(5)}),
 }
 
 # --- exporting -------------------------------------------------------------------------------------------------------
@@ -372,6 +402,10 @@ def stored(model, name, value):
     tensors = tensors_of(model)
     if value.ndim == 2 and name not in tensors and any(numpy.array_equal(t, value.T) for t in tensors.values()):
         return lambda array: numpy.ascontiguousarray(array.T)
+    if value.ndim == 1 and name not in tensors:
+        for t in tensors.values():
+            if t.ndim > 1 and numpy.array_equal(t.ravel(), value):
+                return lambda array, dims=t.shape: array.reshape(dims)
     return lambda array: array
 
 

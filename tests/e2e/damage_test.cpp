@@ -39,6 +39,8 @@ const std::vector<Damage> kDamages = {
     {"folded_norm", "dynamo", {"no normalization is left"}, kMse, false},
     {"batch_norm", "torchscript", {"(--train-batchnorm)"}, with(kMse, {"--train-batchnorm"})},
     {"batch_norm", "dynamo", {"(--train-batchnorm)"}, with(kMse, {"--train-batchnorm"})},
+    {"group_norm", "torchscript", {}, kMse},
+    {"group_norm", "dynamo", {}, kMse},
     {"dropped", "torchscript", {"no Dropout node"}, kMse},
     {"dropped", "dynamo", {"no Dropout node"}, kMse},
     {"dropped_in_training", "torchscript", {"1 Dropout node left out"}, with(kMse, {"--dropout", "off"})},
