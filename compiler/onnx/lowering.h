@@ -65,8 +65,8 @@ public:
   Value *random();
   /// `training` in the micro-steps and `inference` in eval; with inference alone when importing for it.
   Value *whenTraining(Value *training, Value *inference);
-  /// A number for this node's random numbers: of its name in the file, so that no other change moves it.
-  int64_t randomId() const;
+  /// A number for one stream of this node's random numbers: of its name in the file, so that no other change moves it.
+  int64_t randomId(int64_t stream = 0) const;
   /// The buffer that a running statistic lies in is to hold `next` after a micro-step. True when `statistic` is one.
   bool updateBuffer(Value *statistic, Value *next);
   Value *constant(const HostTensor &host);

@@ -235,6 +235,20 @@ Value *fromFront(NodeLowering &n, Value *indices, int64_t size);
 Value *moveBack(NodeLowering &n, Value *x, int64_t axis);
 Value *clip(NodeLowering &n, Value *x, Value *low, Value *high);
 
+// lower_random.cpp
+Values lowerRandomUniform(NodeLowering &n);
+Values lowerRandomNormal(NodeLowering &n);
+Values lowerBernoulli(NodeLowering &n);
+
+// lower_quantize.cpp
+Values lowerQuantizeLinear(NodeLowering &n);
+Values lowerDequantizeLinear(NodeLowering &n);
+Values lowerDynamicQuantizeLinear(NodeLowering &n);
+Values lowerMatMulInteger(NodeLowering &n);
+Values lowerQLinearMatMul(NodeLowering &n);
+Values lowerConvInteger(NodeLowering &n);
+Values lowerQLinearConv(NodeLowering &n);
+
 // lower_training.cpp
 Values lowerAdam(NodeLowering &n);
 Values lowerMomentum(NodeLowering &n);

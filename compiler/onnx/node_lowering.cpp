@@ -162,8 +162,11 @@ Value *NodeLowering::whenTraining(Value *training, Value *inference) {
   return select(inputOfRole(builder_.module, "training", {DType::boolean, {}}), training, inference);
 }
 
-int64_t NodeLowering::randomId() const {
-  return static_cast<int64_t>(llvm::xxHash64(node.outputs.empty() ? node.name : node.outputs[0]) & 0x7fffffff);
+int64_t NodeLowering::randomId(int64_t stream) const {
+  std::string name = node.outputs.empty() ? node.name : node.outputs[0];
+  if (stream != 0)
+    name += "#" + std::to_string(stream);
+  return static_cast<int64_t>(llvm::xxHash64(name) & 0x7fffffff);
 }
 
 bool NodeLowering::updateBuffer(Value *statistic, Value *next) {
