@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import families
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 
 # --- the modules -----------------------------------------------------------------------------------------------------
@@ -196,6 +198,43 @@ def export_char_gpt(path):
                        training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
 
 
+# --- the families of families.py -------------------------------------------------------------------------------------
+
+
+def export_family(family, exporter, opset=None, training=False):
+    """A function that writes a family's file: TorchScript or dynamo, eval or train mode."""
+
+    def export(path):
+        entry = families.FAMILIES[family]
+        module, example = entry.build(), entry.example()
+        inputs = [name for name in entry.data(0, 2) if name not in ("labels", "target")]
+        if exporter == "torchscript":
+            options = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False} if training else {}
+            axes = {name: {0: "batch"} for name in inputs + [entry.output]}
+            export_torchscript(module, example, path, inputs, [entry.output], opset, axes, **options)
+        else:
+            batch = torch.export.Dim("batch")
+            shapes = tuple({0: batch} for _ in inputs)
+            if isinstance(module, families.Plain):
+                shapes = (shapes,)  # *inputs is one argument
+            options = {} if opset is None else {"opset_version": opset}
+            torch.onnx.export(module, example, str(path), dynamo=True, input_names=inputs, output_names=[entry.output],
+                              dynamic_shapes=shapes, external_data=False, verbose=False, **options)
+            strip_traces(path)
+
+    return export
+
+
+def strip_traces(path):
+    """Without the Python lines, which are most of a tiny file."""
+    model = onnx.load(str(path))
+    for node in model.graph.node:
+        kept = [e for e in node.metadata_props if e.key in ("namespace", "pkg.torch.onnx.name_scopes")]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+    onnx.save(model, str(path))
+
+
 # Per file: the module with its initial weights, and the function that writes the file.
 MODELS = {
     "gpt2_torchscript": (build_gpt2, export_gpt2_torchscript),
@@ -206,6 +245,35 @@ MODELS = {
     "mlp_own_loss": (lambda: seeded(MlpOwnLoss, 4), export_mlp_own_loss),
     "char_gpt": (lambda: seeded(CharGpt, 5), export_char_gpt),
 }
+FAMILY_FILES = {}  # file -> family
+for file, family, *how in (
+        ("llama_torchscript", "llama", "torchscript", 17),
+        ("llama_dynamo", "llama", "dynamo", 23),
+        ("bert_torchscript", "bert", "torchscript", 13),
+        ("bert_dynamo", "bert", "dynamo"),
+        ("roberta_torchscript", "roberta", "torchscript", 14),
+        ("t5_torchscript", "t5", "torchscript", 16),
+        ("t5_dynamo", "t5", "dynamo", 20),
+        ("moe_dense_torchscript", "moe_dense", "torchscript", 17),
+        ("moe_dense_dynamo", "moe_dense", "dynamo"),
+        ("lstm_tagger_torchscript", "lstm_tagger", "torchscript", 15, True),
+        ("vit_torchscript", "vit", "torchscript", 17),
+        ("vit_dynamo", "vit", "dynamo", 22),
+        ("swin_torchscript", "swin", "torchscript", 18),
+        ("swin_dynamo", "swin", "dynamo"),
+        ("resnet_torchscript", "resnet", "torchscript", 17, True),
+        ("resnet_dynamo", "resnet", "dynamo"),
+        ("resnet_folded", "resnet_folded", "torchscript", 17),
+        ("convnext_torchscript", "convnext", "torchscript", 17),
+        ("convnext_dynamo", "convnext", "dynamo", 21),
+        ("mobilenet_torchscript", "mobilenet", "torchscript", 14, True),
+        ("mobilenet_dynamo", "mobilenet_eval", "dynamo"),
+        ("unet_torchscript", "unet", "torchscript", 17),
+        ("unet_dynamo", "unet", "dynamo", 21),
+        ("whisper_torchscript", "whisper", "torchscript", 17),
+        ("whisper_dynamo", "whisper", "dynamo")):
+    FAMILY_FILES[file] = family
+    MODELS[file] = (families.FAMILIES[family].build, export_family(family, *how))
 
 
 def build(name):

@@ -1,9 +1,7 @@
 // Steps:
-//   1. Readers: who reads each name. A reader behind Identity, Transpose, Reshape, Cast, … counts as a reader
-//   of what
+//   1. Readers: who reads each name. A reader behind Identity, Transpose, Reshape, Cast, … counts as a reader of what
 //      these were fed with, so an initializer's readers are the ends of such chains.
-//   2. Each float initializer of rank >= 1 is judged: by the exporter's tag; else by the slots it is read at.
-//   A matrix
+//   2. Each float initializer of rank >= 1 is judged: by the exporter's tag; else by the slots it is read at. A matrix
 //      operand or a norm scale is a weight whatever it is called; an addend or a factor is one when it is a
 //      vector along the last axis and meets activations (masks, cos/sin tables and eps are not), or when its
 //      name says so.
@@ -20,6 +18,9 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <set>
 
 namespace zerocc {
@@ -56,8 +57,7 @@ public:
   }
 
 private:
-  // --- 1: readers
-  // ---------------------------------------------------------------------------------------------------
+  // --- 1: readers -------------------------------------------------------------------------------------------
 
   /// fromInputs_: names whose values depend on the inputs; active_: those and what tensors in strong slots
   /// reach.
@@ -73,8 +73,7 @@ private:
     spread(flat_.graph, active_);
   }
 
-  // --- 2: which are parameters
-  // --------------------------------------------------------------------------------------
+  // --- 2: which are parameters ------------------------------------------------------------------------------
 
   static bool isFloatTensor(const onnx::TensorProto &tensor) {
     std::optional<DType> dtype = dtypeFromOnnx(tensor.data_type());
@@ -109,7 +108,28 @@ private:
         if (reason.empty() && !norms_.constants.count(end) && isWeightSlot(end, name, type))
           reason = "read at " + describe(end);
       });
-    return reason;
+    return reason.empty() ? recurrentReason(name) : reason;
+  }
+
+  /// Exporters write the weights of recurrent layers gate by gate: slices, joined in another order.
+  std::string recurrentReason(const std::string &name) {
+    static const std::set<std::string> rearranging = {"Slice", "Concat", "Split", "Unsqueeze", "Squeeze", "Reshape",
+                                                      "Identity", "Transpose", "Cast"};
+    std::vector<Slot> stack = readers_.of(name);
+    std::set<const FlatNode *> seen;
+    while (!stack.empty()) {
+      const auto [node, input] = stack.back();
+      stack.pop_back();
+      const bool isRecurrent = node->op == "LSTM" || node->op == "GRU" || node->op == "RNN";
+      if (isRecurrent && input >= 1 && input <= 3)
+        return "read at " + describe({node, input});
+      if (!rearranging.count(node->op) || !node->domain.empty() || !seen.insert(node).second)
+        continue;
+      for (const std::string &output : node->outputs)
+        for (const Slot &next : readers_.of(output))
+          stack.push_back(next);
+    }
+    return "";
   }
 
   bool isWeightSlot(Slot slot, const std::string &name, const TensorType &type) const {
@@ -148,7 +168,7 @@ private:
     if (isAskedFor)
       reason = "asked for with --trainable";
     if (reason.empty())
-      return success();
+      return adviseOn(name, tensor, *type);
     Candidate candidate;
     candidate.name = candidate.parameterName = name;
     candidate.tensor = &tensor;
@@ -165,14 +185,32 @@ private:
     return success();
   }
 
-  // --- 3: false ties
-  // ------------------------------------------------------------------------------------------------
+  /// A table of different numbers that is no parameter may be one that the exporter has computed from a parameter, as
+  /// position embeddings read at fixed positions. Only the first block is looked at.
+  Status adviseOn(const std::string &name, const onnx::TensorProto &tensor, const TensorType &type) {
+    constexpr int64_t kBlock = 4096, kFewElements = 16;
+    if (type.dtype != DType::f32 || type.elements() < kFewElements || namedLikeBuffer(name) || !model_.hasBytes(tensor) ||
+        tags_.count(name))
+      return success();
+    ZEROCC_ASSIGN(std::string head, model_.bytesOf(tensor, 0, std::min(type.bytes(), kBlock)));
+    std::vector<float> values(head.size() / sizeof(float));
+    std::memcpy(values.data(), head.data(), values.size() * sizeof(float));
+    // Masks and positions are whole numbers or infinite, tables of frequencies rise or fall, and those of cosines and
+    // sines begin with a row of 1 or 0.
+    const size_t row = std::clamp<int64_t>(type.dims.back(), 1, values.size());
+    if ((row < values.size() && (values[0] == 0 || values[0] == 1) &&
+         llvm::all_of(llvm::ArrayRef(values).take_front(row), [&](float value) { return value == values[0]; })) ||
+        !llvm::all_of(values, [](float value) { return std::isfinite(value); }) ||
+        llvm::count_if(values, [](float value) { return value != std::round(value); }) < int64_t(values.size()) / 2 ||
+        std::is_sorted(values.begin(), values.end()) || std::is_sorted(values.rbegin(), values.rend()))
+      return success();
+    report_.advice.push_back("\"" + name + "\" (" + print(type) + ", read at " + describe(readers_.of(name).front()) +
+                             ") is kept as a constant, but looks like a table that the exporter has computed from a "
+                             "parameter: --trainable '" + name + "' trains it");
+    return success();
+  }
 
-  // --- 4: lost ties
-  // -------------------------------------------------------------------------------------------------
-
-  // --- names and the table
-  // ------------------------------------------------------------------------------------------
+  // --- names and the table ----------------------------------------------------------------------------------
 
   /// A name from the module that reads the tensor, if that is one module and nobody else is called so.
   void rename() {

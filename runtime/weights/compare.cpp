@@ -6,7 +6,7 @@
 
 namespace zerocc {
 
-constexpr double kLeastScale = 1e-6, kLeastGradient = 1e-4;
+constexpr double kLeastScale = 1e-6, kLeastGradient = 1e-3;
 
 static double largestMagnitude(const ArrayView &array) {
   double largest = 0;
@@ -66,11 +66,17 @@ Status Comparison::compareScalar(const std::string &name, int64_t step, double g
   // each step has its own scale; a NaN is never replaced
   Difference next{.key = key, .absolute = distance(got, wanted), .at = step, .got = got, .wanted = wanted};
   next.scale = std::max(std::fabs(wanted), kLeastScale);
-  next.allowed = tolerances_.loss * next.scale;
+  double spread = 0;
+  if (prefix_.empty() && archive_.has("spread/" + name)) {
+    ZEROCC_ASSIGN(const ArrayView *spreads, array("spread/" + name));
+    if (step < spreads->elements)
+      spread = elementAsDouble(spreads->type, spreads->data, step);
+  }
+  next.allowed = tolerances_.loss * next.scale + tolerances_.spread * spread;
   Difference &worst = differences_[key];
   next.compared = worst.compared + 1;
   next.elements = recorded->elements;
-  if (next.compared == 1 || (!std::isnan(worst.absolute) && !(next.scaled() <= worst.scaled())))
+  if (next.compared == 1 || (!std::isnan(worst.absolute) && !(next.absolute / next.allowed <= worst.absolute / worst.allowed)))
     worst = next;
   worst.compared = next.compared;
   return success();

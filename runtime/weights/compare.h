@@ -14,8 +14,8 @@ struct Tolerances {
   double loss = 1e-4;
   double gradient = 1e-4;
   double weight = 1e-4;
-  /// Times the recorded `spread/NAME` (how far f32 and f64 training drift apart) that a weight may differ
-  /// besides.
+  /// Times the recorded `spread/NAME` (how far f32 and f64 training drift apart) that a weight, loss
+  /// or norm may differ besides.
   double spread = 4;
 };
 
@@ -36,8 +36,8 @@ struct Difference {
 /// of the first step, `weight/NAME` after the third. With prefix "clip/" or "sgd/" the recording of that
 /// name; gradients have no prefix.
 ///
-/// A tensor's scale is its largest recorded magnitude, at least 1e-6; for a gradient at least 1e-4 of the
-/// largest gradient of all, since some are zero but for rounding.
+/// A tensor's scale is its largest recorded magnitude, at least 1e-6; for a gradient at least 1e-3 of the
+/// largest gradient of all, since some are zero but for f32 rounding, which the tolerance of 1e-4 then amounts to.
 class Comparison {
 public:
   static Expected<Comparison> open(const std::string &path, const std::string &prefix = "",

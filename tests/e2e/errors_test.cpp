@@ -253,6 +253,20 @@ TEST(Check, TellsWhatExportersDo) {
   EXPECT_NE(cli("zerocc", {"check", path, "--train-batchnorm"}).out.find("(--train-batchnorm)"), std::string::npos);
 }
 
+TEST(Check, TellsOfTablesThatTheExporterHasComputedFromParameters) {
+  // Position embeddings read at fixed positions, relative biases; not the cosines and sines of rotary embeddings.
+  for (auto [model, name] : {std::pair{"bert_dynamo", "embedding_2"},
+                             {"t5_dynamo", "unsqueeze_14"},
+                             {"t5_dynamo", "unsqueeze_41"},
+                             {"whisper_dynamo", "val_62"}}) {
+    std::string advice = std::string("--trainable '") + name + "' trains it";
+    EXPECT_NE(cli("zerocc", {"check", modelPath(model)}).out.find(advice), std::string::npos) << model;
+    EXPECT_EQ(cli("zerocc", {"check", modelPath(model), "--trainable", name}).out.find(advice), std::string::npos);
+  }
+  for (const char *model : {"llama_dynamo", "llama_torchscript", "gpt2_dynamo", "unet_torchscript", "swin_dynamo"})
+    EXPECT_EQ(cli("zerocc", {"check", modelPath(model)}).out.find("trains it"), std::string::npos) << model;
+}
+
 TEST(Opt, RunsPassesOnText) {
   std::string path = scratch("opt") + "/m.ir";
   writeFile(path, "module @m {\n  param @a : f32[64]\n}\n");

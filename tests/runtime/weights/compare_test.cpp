@@ -31,6 +31,7 @@ protected:
     add("weight/a", std::vector<float>{1, 2, 3});
     add("weight/b", std::vector<float>{1});
     add("spread/b", std::vector<double>{0.01});
+    add("spread/grad_norm", std::vector<double>{0, 0.25, 0.25});
     ASSERT_TRUE(writer->finish());
   }
 };
@@ -70,6 +71,16 @@ TEST_F(ComparisonTest, NamesTheWorst) {
             "0.083\n"
             "  differs: loss: step 1: 1.5, recorded 1, off by 0.5, scaled 0.5\n"
             "  differs: weight/a: element 1: 2.25, recorded 2, off by 0.25, scaled 0.083\n");
+}
+
+TEST_F(ComparisonTest, ANormMayDriftAsFarAsFourTimesItsRecordedSpread) {
+  Expected<Comparison> run = Comparison::open(path_);
+  ASSERT_TRUE(run);
+  ASSERT_TRUE(run->compareGradNorm(1, 5.99));
+  EXPECT_TRUE(run->passed()) << run->report();
+  ASSERT_TRUE(run->compareGradNorm(0, 10.01)); // no drift is recorded of the first step
+  EXPECT_FALSE(run->passed());
+  EXPECT_EQ(run->differences().at("grad_norm").at, 0); // nearer, but further out of its tolerance
 }
 
 TEST_F(ComparisonTest, NaNNeverPasses) {

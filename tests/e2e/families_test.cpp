@@ -1,0 +1,72 @@
+// Tiny real exports of the model families people train, by both exporters: the trained program beside PyTorch's
+// recorded one on one rank and on two, and the same bits at stage 0 and stage 3. Tolerances as in parity_test.cpp.
+
+#include "tests/e2e/cli.h"
+
+#include <gtest/gtest.h>
+
+namespace zerocc::e2e {
+namespace {
+
+struct FamilyModel {
+  const char *name;
+  /// Batch norm in training mode: each rank has the statistics of its own samples, so that two ranks train another
+  /// function than PyTorch's one process.
+  bool localStatistics = false;
+};
+
+class Families : public testing::TestWithParam<FamilyModel> {
+protected:
+  std::string plan(const std::string &name, int ranks, int stage) {
+    std::string path = scratch("families") + "/" + GetParam().name + "_" + name + ".zplan";
+    compile(GetParam().name, path,
+            {"--ranks", std::to_string(ranks), "--stage", std::to_string(stage), "--micro-batch",
+             std::to_string(4 / ranks), "--bucket-bytes", "4KiB"});
+    return path;
+  }
+  std::string reference() { return source("models/" + std::string(GetParam().name) + ".ref.npz"); }
+};
+
+TEST_P(Families, OneRankAgreesWithPyTorch) {
+  CliResult result = train(GetParam().name, plan("one", 1, 0), {"--steps", "20", "--check-against", reference()});
+  EXPECT_EQ(result.exitCode, 0) << result.out << result.error;
+  EXPECT_NE(result.out.find("loss, within tolerance"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("agrees with the reference"), std::string::npos) << result.out;
+}
+
+TEST_P(Families, TwoRanksAtStageThreeAgreeAndHaveTheBitsOfStageZero) {
+  std::vector<std::string> metrics, weights;
+  for (int stage : {0, 3}) {
+    std::string path = plan("stage" + std::to_string(stage), 2, stage);
+    std::vector<std::string> run = {"--steps", "20", "--metrics", path + ".jsonl", "--export", path + ".safetensors"};
+    const bool isChecked = stage == 3 && !GetParam().localStatistics;
+    if (isChecked)
+      run.insert(run.end(), {"--check-against", reference()});
+    CliResult result = train(GetParam().name, path, run);
+    ASSERT_EQ(result.exitCode, 0) << result.out << result.error;
+    EXPECT_EQ(result.out.find("agrees with the reference") != std::string::npos, isChecked) << result.out;
+    std::vector<std::string> losses = jsonTexts(readFile(path + ".jsonl"), "loss");
+    EXPECT_EQ(losses.size(), 20u);
+    metrics.push_back(testing::PrintToString(losses));
+    weights.push_back(readFile(path + ".safetensors"));
+  }
+  EXPECT_EQ(metrics[0], metrics[1]);
+  EXPECT_FALSE(weights[0].empty());
+  EXPECT_TRUE(weights[0] == weights[1]) << "final weights differ";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Families,
+    testing::Values(FamilyModel{"llama_torchscript"}, FamilyModel{"llama_dynamo"}, FamilyModel{"bert_torchscript"},
+                    FamilyModel{"bert_dynamo"}, FamilyModel{"roberta_torchscript"}, FamilyModel{"t5_torchscript"},
+                    FamilyModel{"t5_dynamo"}, FamilyModel{"moe_dense_torchscript"}, FamilyModel{"moe_dense_dynamo"},
+                    FamilyModel{"lstm_tagger_torchscript"}, FamilyModel{"vit_torchscript"}, FamilyModel{"vit_dynamo"},
+                    FamilyModel{"swin_torchscript"}, FamilyModel{"swin_dynamo"}, FamilyModel{"resnet_torchscript", true},
+                    FamilyModel{"resnet_dynamo"}, FamilyModel{"resnet_folded"}, FamilyModel{"convnext_torchscript"},
+                    FamilyModel{"convnext_dynamo"}, FamilyModel{"mobilenet_torchscript", true},
+                    FamilyModel{"mobilenet_dynamo"}, FamilyModel{"unet_torchscript"}, FamilyModel{"unet_dynamo"},
+                    FamilyModel{"whisper_torchscript"}, FamilyModel{"whisper_dynamo"}),
+    [](const testing::TestParamInfo<FamilyModel> &info) { return info.param.name; });
+
+} // namespace
+} // namespace zerocc::e2e
