@@ -305,15 +305,16 @@ Expected<HostTensor> evaluateRealUnary(const Call &call) {
 
 Expected<HostTensor> evaluateIntegerUnary(const Call &call) {
   auto map = [&](auto f) { return mapUnary<int64_t, int64_t>(call, f); };
+  auto isNegative = [isSigned = call.in(0).type.dtype != DType::u64](int64_t x) { return isSigned && x < 0; };
   switch (call.node.op) {
   case OpKind::Neg: // -x
     return map([](int64_t x) { return minus(0, x); });
   case OpKind::Abs: // |x|
-    return map([](int64_t x) { return x < 0 ? minus(0, x) : x; });
+    return map([=](int64_t x) { return isNegative(x) ? minus(0, x) : x; });
   case OpKind::Sign: // -1, 0, 1
-    return map([](int64_t x) { return int64_t((x > 0) - (x < 0)); });
+    return map([=](int64_t x) { return int64_t(isNegative(x) ? -1 : x != 0); });
   case OpKind::Relu: // max(x, 0)
-    return map([](int64_t x) { return std::max<int64_t>(x, 0); });
+    return map([=](int64_t x) { return isNegative(x) ? 0 : x; });
   case OpKind::Not: // ¬x
     return map([](int64_t x) { return int64_t(x == 0); });
   case OpKind::IsNan: // no integer is NaN

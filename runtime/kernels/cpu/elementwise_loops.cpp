@@ -63,6 +63,14 @@ template <typename F> void mapVectors(void *y, const void *const *x, int64_t n) 
 
 template <typename T> using Unsigned = std::make_unsigned_t<T>;
 template <typename T> T wrap(uint64_t v) { return static_cast<T>(static_cast<Unsigned<T>>(v)); }
+template <typename T> bool isNegative(T x) {
+  if constexpr (std::is_signed_v<T>)
+    return x < 0;
+  else
+    return false;
+}
+/// The one divisor, but 0, that a signed number may not have: its quotient can be out of range.
+template <typename T> bool isMinusOne(T x) { return isNegative(x) && x == T(-1); }
 
 struct Neg {
   template <typename T> T operator()(T x) const {
@@ -75,16 +83,18 @@ struct Neg {
 struct Abs {
   template <typename T> T operator()(T x) const {
     if constexpr (std::is_integral_v<T>)
-      return x < 0 ? Neg()(x) : x;
+      return isNegative(x) ? Neg()(x) : x;
     else
       return std::fabs(x);
   }
 };
 struct Sign {
-  template <typename T> T operator()(T x) const { return x != x ? x : static_cast<T>((x > 0) - (x < 0)); }
+  template <typename T> T operator()(T x) const {
+    return x != x ? x : static_cast<T>((x > 0) - isNegative(x));
+  }
 };
 struct Relu {
-  template <typename T> T operator()(T x) const { return x < 0 ? T(0) : x; }
+  template <typename T> T operator()(T x) const { return isNegative(x) ? T(0) : x; }
 };
 struct Floor {
   template <typename T> T operator()(T x) const { return std::floor(x); }
@@ -157,7 +167,7 @@ struct Mul {
 struct Div {
   template <typename T> T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>)
-      return b == 0 ? 0 : b == T(-1) ? Neg()(a) : static_cast<T>(a / b);
+      return b == 0 ? T(0) : isMinusOne(b) ? Neg()(a) : static_cast<T>(a / b);
     else
       return a / b;
   }
@@ -166,8 +176,8 @@ struct Div {
 struct Mod {
   template <typename T> T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) {
-      T rest = b == 0 || b == T(-1) ? 0 : static_cast<T>(a % b);
-      return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(rest + b) : rest;
+      T rest = b == 0 || isMinusOne(b) ? T(0) : static_cast<T>(a % b);
+      return rest != 0 && isNegative(rest) != isNegative(b) ? static_cast<T>(rest + b) : rest;
     } else {
       return std::fmod(a, b);
     }
@@ -195,7 +205,9 @@ struct BitOr {
 struct BitXor {
   template <typename T> T operator()(T a, T b) const { return static_cast<T>(a ^ b); }
 };
-template <typename T> bool isBeyond(T b) { return b < 0 || static_cast<uint64_t>(b) >= sizeof(T) * 8; }
+template <typename T> bool isBeyond(T b) {
+  return isNegative(b) || static_cast<uint64_t>(b) >= sizeof(T) * 8;
+}
 struct ShiftLeft {
   template <typename T> T operator()(T a, T b) const {
     return isBeyond(b) ? T(0) : wrap<T>(static_cast<uint64_t>(a) << b);
@@ -203,7 +215,7 @@ struct ShiftLeft {
 };
 struct ShiftRight {
   template <typename T> T operator()(T a, T b) const {
-    return static_cast<T>(isBeyond(b) ? (a < 0 ? T(-1) : T(0)) : a >> b);
+    return static_cast<T>(isBeyond(b) ? (isNegative(a) ? T(-1) : T(0)) : a >> b);
   }
 };
 struct Equal {
@@ -228,8 +240,8 @@ struct GreaterEqual {
 /// a^b by squaring; for b < 0 the truncated 1 / a^-b.
 struct IntegerPow {
   template <typename T> T operator()(T a, T b) const {
-    if (b < 0)
-      return a == 1 ? 1 : a == T(-1) ? (b & 1 ? T(-1) : T(1)) : T(0);
+    if (isNegative(b))
+      return a == 1 ? T(1) : isMinusOne(a) ? (b & 1 ? T(-1) : T(1)) : T(0);
     T power = 1;
     for (; b > 0; b = static_cast<T>(b >> 1), a = Mul()(a, a))
       if (b & 1)
@@ -504,6 +516,28 @@ FlatLoop flatLoop(OpKind op, DType dtype, int variant) {
   }
 }
 
+#if HWY_TARGET == HWY_STATIC_TARGET
+/// Integers that models compute little with: compiled once.
+FlatLoop rareIntegerLoop(OpKind op, DType dtype, int variant) {
+  switch (dtype) {
+  case DType::i8:
+    return integerLoop<int8_t>(op, variant);
+  case DType::i16:
+    return integerLoop<int16_t>(op, variant);
+  case DType::u8:
+    return integerLoop<uint8_t>(op, variant);
+  case DType::u16:
+    return integerLoop<uint16_t>(op, variant);
+  case DType::u32:
+    return integerLoop<uint32_t>(op, variant);
+  case DType::u64:
+    return integerLoop<uint64_t>(op, variant);
+  default:
+    return nullptr;
+  }
+}
+#endif
+
 } // namespace
 } // namespace HWY_NAMESPACE
 } // namespace zerocc
@@ -515,7 +549,9 @@ HWY_EXPORT(flatLoop);
 
 FlatLoop findFlatLoop(OpKind op, DType dtype, LoopVariant variant) {
   chooseTarget();
-  return HWY_DYNAMIC_DISPATCH(flatLoop)(op, dtype, variant);
+  if (FlatLoop loop = HWY_DYNAMIC_DISPATCH(flatLoop)(op, dtype, variant))
+    return loop;
+  return HWY_STATIC_DISPATCH(rareIntegerLoop)(op, dtype, variant);
 }
 } // namespace zerocc
 #endif

@@ -127,6 +127,31 @@ TEST(Elementwise, IntegersAreAsInterpreted) {
     }
 }
 
+/// The whole range of each dtype: negative numbers stand for the upper half of unsigned ones.
+TEST(Elementwise, RareIntegersAreAsInterpreted) {
+  Random random(14);
+  for (DType dtype : {DType::i8, DType::u8, DType::i16, DType::u16, DType::u32, DType::u64}) {
+    const double limit = std::ldexp(1.0, static_cast<int>(std::min<int64_t>(byteSize(dtype), 7)) * 8 - 1);
+    for (int round = 0; round < 10; ++round) {
+      for (OpKind op : {OpKind::Neg, OpKind::Abs, OpKind::Sign, OpKind::Relu})
+        runUnary(random, {op, {}, kExact, -limit, limit - 1}, dtype);
+      for (OpKind op : {OpKind::Add, OpKind::Sub, OpKind::Mul, OpKind::Max, OpKind::Min, OpKind::BitAnd,
+                        OpKind::BitOr, OpKind::BitXor})
+        runBinary(random, {op, {}, kExact, -limit, limit - 1}, dtype);
+      for (const char *kind : {"eq", "ne", "lt", "le", "gt", "ge"})
+        runBinary(random, {OpKind::Compare, {{"kind", std::string(kind)}}, kExact, -limit, limit - 1}, dtype);
+      runBinary(random, {OpKind::Pow, {}, kExact, 1, 9}, dtype);
+      Dims dims = randomDims(random, 3);
+      Tensor a = randomTensor(random, dtype, dims, kAnyhow, -limit, limit - 1);
+      Tensor positive = randomTensor(random, dtype, dims, kAnyhow, 1, 9);
+      Tensor negative = randomTensor(random, dtype, dims, kAnyhow, -9, -1);
+      for (OpKind op : {OpKind::Div, OpKind::Mod, OpKind::ShiftLeft, OpKind::ShiftRight})
+        for (Tensor *b : {&positive, &negative})
+          expectAsInterpreted(op, {}, {&a, b}, kExact);
+    }
+  }
+}
+
 TEST(Elementwise, IntegerDivisionDoesNotTrap) {
   Tensor a = tensorOf<int32_t>(DType::i32, {3}, {INT32_MIN, 7, INT32_MIN});
   Tensor b = tensorOf<int32_t>(DType::i32, {3}, {-1, 0, 0});
