@@ -59,13 +59,14 @@ int64_t convWorkspace(const Node &node) {
   const bool isDepthwise = outputs == 1 && inputs == 1;
   const bool isPointwise =
       places(w) == 1 && all(window.strides, 1) && all(window.low, 0) && all(window.high, 0);
-  // Where blocks may not do: few channels, groups that are no blocks, holes in the kernel, padding beyond the
-  // kernel.
+  // Where blocks may not do: few channels, groups that are no blocks, holes in the kernel, padding beyond it, small
+  // images of one channel each.
   bool isOdd = (isPointwise && !isDepthwise) || (isData && !isDepthwise && inputs < kBlock) ||
                (groups > 1 && !isDepthwise && (inputs % kBlock != 0 || outputs % kBlock != 0)) ||
                !all(window.dilations, 1);
   for (size_t axis = 0; axis < window.low.size(); ++axis)
-    isOdd = isOdd || std::max(window.low[axis], window.high[axis]) >= w.dims[2 + axis];
+    isOdd = isOdd || std::max(window.low[axis], window.high[axis]) >= w.dims[2 + axis] ||
+            (isDepthwise && isWeight && x.dims[2 + axis] < 2 * w.dims[2 + axis]);
   // Kernels of one place with strides read an image with what they skip taken out.
   const int64_t thinned = places(w) == 1 && !isPointwise ? blocks(x.dims[1]) * places(y) : 0;
   const int64_t blocked = blockedElements(x, w, y, groups, isWeight) + thinned;

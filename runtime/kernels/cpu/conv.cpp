@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 namespace zerocc {
 namespace {
@@ -77,8 +78,10 @@ struct Argument {
   char *data;
 };
 
-/// An implementation. While others are tried, oneDNN reads the forward one that a gradient's was made for.
+/// An implementation, and what oneDNN still reads while it looks for the next one: the operations'
+/// descriptions, and the forward implementation that a gradient's was made for.
 struct Implementation {
+  std::shared_ptr<const void> forwardOperation, operation;
   dnnl::primitive_desc forward, desc;
 };
 
@@ -105,21 +108,21 @@ Implementation Convolution::describe(int64_t images, Layout layout) const {
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::convolution_forward::primitive_desc forward(
-      dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, kDirect, x, w, y, s.strides,
-                                      s.dilations, s.low, s.high),
-      attributes, cpuEngine());
+  auto forwardOperation = std::make_shared<dnnl::convolution_forward::desc>(
+      dnnl::prop_kind::forward_training, kDirect, x, w, y, s.strides, s.dilations, s.low, s.high);
+  const dnnl::convolution_forward::primitive_desc forward(*forwardOperation, attributes, cpuEngine());
   if (op == OpKind::Conv)
-    return {{}, forward};
-  if (op == OpKind::ConvDataGrad)
-    return {forward, dnnl::convolution_backward_data::primitive_desc(
-                         dnnl::convolution_backward_data::desc(kDirect, x, w, y, s.strides, s.dilations,
-                                                               s.low, s.high),
-                         attributes, cpuEngine(), forward)};
-  return {forward, dnnl::convolution_backward_weights::primitive_desc(
-                       dnnl::convolution_backward_weights::desc(kDirect, x, w, y, s.strides, s.dilations,
-                                                                s.low, s.high),
-                       attributes, cpuEngine(), forward)};
+    return {nullptr, forwardOperation, {}, forward};
+  if (op == OpKind::ConvDataGrad) {
+    auto operation = std::make_shared<dnnl::convolution_backward_data::desc>(kDirect, x, w, y, s.strides,
+                                                                             s.dilations, s.low, s.high);
+    return {forwardOperation, operation, forward,
+            dnnl::convolution_backward_data::primitive_desc(*operation, attributes, cpuEngine(), forward)};
+  }
+  auto operation = std::make_shared<dnnl::convolution_backward_weights::desc>(kDirect, x, w, y, s.strides,
+                                                                              s.dilations, s.low, s.high);
+  return {forwardOperation, operation, forward,
+          dnnl::convolution_backward_weights::primitive_desc(*operation, attributes, cpuEngine(), forward)};
 }
 
 dnnl::memory::desc wantedBy(const dnnl::primitive_desc &desc, const Argument &argument) {

@@ -98,7 +98,7 @@ TEST(Conv, NeedsNoReferenceLoops) {
         square(2, 32, 28, 32, 3, 1, 32), square(2, 96, 28, 96, 5, 2, 96), square(1, 112, 14, 112, 1, 1, 4),
         square(2, 64, 14, 64, 3, 1, 4), square(2, 12, 14, 24, 3, 1, 4), square(2, 64, 28, 64, 3, 1, 1, 2),
         square(2, 1, 28, 6, 5, 1, 1), square(2, 32, 28, 3, 3, 1, 1), square(1, 3, 32, 16, 16, 16, 1),
-        square(1, 512, 28, 1024, 1, 2, 1)}) {
+        square(1, 512, 28, 1024, 1, 2, 1), square(2, 576, 2, 576, 5, 1, 576)}) {
     SCOPED_TRACE(print(TensorType{DType::f32, window.x}) + " * " + print(TensorType{DType::f32, window.w}));
     Tensor x = poisoned(DType::f32, window.x), w = poisoned(DType::f32, window.w);
     Tensor y = poisoned(DType::f32, resultOf(OpKind::Conv, {x.type(), w.type()}, window.attributes()));
