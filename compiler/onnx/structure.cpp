@@ -167,6 +167,8 @@ private:
           disordered = true;
       }
       checkNode(node, body, scope);
+      if (node.output_size() == 0)
+        findIn(body, nodeTitle(node) + " has no outputs");
       for (const std::string &output : node.output())
         if (!output.empty())
           define(scope, body, output, nodeTitle(node) + ": output");

@@ -220,6 +220,15 @@ TEST(Loader, RefusesAttributesThatContradictThemselves) {
             "of one\n");
 }
 
+TEST(Loader, RefusesNodesWithoutOutputs) {
+  ScratchFolder folder;
+  onnx::ModelProto model = modelFromText("g (float[B, 4] x) => (float[B, 4] y) { n = Neg (x) y = Exp (x) }");
+  onnx::NodeProto &node = *model.mutable_graph()->mutable_node(0);
+  node.set_name("idle");
+  node.clear_output();
+  EXPECT_EQ(errorOf(folder.write(model)), "error: node \"idle\" (Neg) has no outputs\n");
+}
+
 TEST(Loader, RefusesPayloadsThatDoNotFit) {
   ScratchFolder folder;
   auto with = [&](auto change) {
