@@ -29,17 +29,24 @@ static Value *transform(NodeLowering &n, Value *x, int64_t axis, std::optional<i
     x = n.emit(OpKind::Pad, {x}, {{"low", low}, {"high", high}, {"value", 0.0}});
   }
   const int64_t results = onesided && !inverse ? points / 2 + 1 : points;
-  // y = x M with rows t, columns k, for the real and imaginary parts
+  // y = x M with rows t and columns k. The matrices are gathered from the N numbers they hold.
   const DType dtype = x ? x->type.dtype : DType::f32;
-  HostTensor cosines = HostTensor::zeros({dtype, {taken, results}}), sines = cosines;
+  HostTensor cosines = HostTensor::zeros({dtype, {points}}), sines = cosines;
   const double sign = inverse ? 1 : -1, factor = inverse ? 1.0 / static_cast<double>(points) : 1;
-  for (int64_t t = 0; t < taken; ++t) {
-    const double twice = toReal && t != 0 && 2 * t != points ? 2 : 1;
-    for (int64_t k = 0; k < results; ++k) {
-      const double angle = 2 * M_PI * static_cast<double>(t * k % points) / static_cast<double>(points);
-      cosines.reals[t * results + k] = factor * twice * std::cos(angle);
-      sines.reals[t * results + k] = factor * twice * sign * std::sin(angle);
-    }
+  for (int64_t i = 0; i < points; ++i) {
+    const double angle = 2 * M_PI * static_cast<double>(i) / static_cast<double>(points);
+    cosines.reals[i] = factor * std::cos(angle);
+    sines.reals[i] = factor * sign * std::sin(angle);
+  }
+  Value *turns = n.mul(n.reshape(n.iota(DType::i64, taken), {taken, 1}), n.iota(DType::i64, results));
+  turns = n.binary(OpKind::Mod, turns, static_cast<double>(points));
+  if (toReal) { // what the mirror adds
+    HostTensor twice = HostTensor::zeros({dtype, {taken}});
+    for (int64_t t = 0; t < taken; ++t)
+      twice.reals[t] = t != 0 && 2 * t != points ? 2 : 1;
+    Dims along(last + 1, 1);
+    along[axis] = taken;
+    x = n.mul(x, n.reshape(n.constant(twice), along));
   }
   auto part = [&](int64_t i) { // [..., t], without the axis of parts
     Value *single = n.sliceAxis(x, last, i, 1);
@@ -48,7 +55,8 @@ static Value *transform(NodeLowering &n, Value *x, int64_t axis, std::optional<i
     Dims dims(single->type.dims.begin(), single->type.dims.end() - 1);
     return n.moveLast(n.reshape(single, dims), axis);
   };
-  Value *c = n.constant(cosines), *s = n.constant(sines), *real = part(0);
+  Value *c = n.gather(n.constant(cosines), turns, 0), *s = n.gather(n.constant(sines), turns, 0),
+        *real = part(0);
   Value *re = n.matmul(real, c), *im = n.matmul(real, s);
   if (parts == 2) {
     Value *imaginary = part(1);
@@ -111,10 +119,9 @@ Values lowerStft(NodeLowering &n) {
   if (onesided && signal->type.dims[2] == 2)
     return {n.fail("a complex signal has no onesided transform")};
   const int64_t frames = (all - *length) / *step + 1;
-  HostTensor places = HostTensor::zeros({DType::i64, {frames, *length}});
-  for (int64_t i = 0; i < frames * *length; ++i)
-    places.integers[i] = i / *length * *step + i % *length;
-  Value *x = n.gather(signal, n.constant(places), 1); // [batch, frames, length, parts]
+  Value *starts = n.mul(n.reshape(n.iota(DType::i64, frames), {frames, 1}), static_cast<double>(*step));
+  Value *x =
+      n.gather(signal, n.add(starts, n.iota(DType::i64, *length)), 1); // [batch, frames, length, parts]
   if (window)
     x = n.mul(x, n.reshape(window, {*length, 1}));
   return {transform(n, x, 2, std::nullopt, false, onesided)};

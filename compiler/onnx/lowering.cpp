@@ -56,10 +56,21 @@ public:
     rows_.report(report_);
     settleConstants(module_, graph_, folder_);
     dropUnused();
-    return {};
+    refuseLargeTables();
+    return std::move(findings_);
   }
 
 private:
+  /// Constants that lowerings make lie in the plan; those of the model do not.
+  void refuseLargeTables() {
+    for (const Constant &constant : module_.constants)
+      if (constant.source.kind == DataSource::Kind::inlineBytes && constant.value->type.bytes() > kMaxTableBytes)
+        findings_.push_back({"\"" + constant.value->name + "\" needs a table " + print(constant.value->type) + " of " +
+                                 std::to_string(constant.value->type.bytes()) + " bytes; a plan holds tables of up to " +
+                                 std::to_string(kMaxTableBytes),
+                             ""});
+  }
+
   // --- names --------------------------------------------------------------------------------------------------------
 
   void bind(const std::string &name, Value *value) { // null: unknown
