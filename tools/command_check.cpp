@@ -142,9 +142,9 @@ void printParameters(const ImportReport &report, bool all) {
 
 void printOps(const ImportReport &report) {
   const std::set<std::string> supported = supportedOps();
-  Table table({{"operator"}, {"nodes", Align::right}, {""}});
+  Table table({{"operator"}, {"nodes", Align::right}, {"", Align::left, 110}});
   for (const auto &[op, count] : report.ops)
-    table.add({op, std::to_string(count), supported.count(op) ? "" : "not supported"});
+    table.add({op, std::to_string(count), supported.count(op) ? "" : "not supported: " + importRemedy(op)});
   std::cout << "\noperators: " << report.nodes << " nodes after inlining, " << report.nodesAfterFolding
             << " core ops after folding\n"
             << table.text();
@@ -267,6 +267,7 @@ void printJson(const CheckFlags &flags, const Findings &findings) {
           json.attribute("name", utf8(op));
           json.attribute("nodes", count);
           json.attribute("supported", supported.count(op) != 0);
+          json.attribute("remedy", supported.count(op) ? "" : utf8(importRemedy(op)));
         });
     });
     writeStrings(json, "repairs", report.repairs);

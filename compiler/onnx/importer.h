@@ -90,6 +90,8 @@ struct ImportOp {
   std::string limits;       // what is refused, or empty
 };
 std::vector<ImportOp> importedOps();
+/// What to do about an operator, "domain.name" as in ImportReport::ops, that does not import.
+std::string importRemedy(const std::string &op);
 
 /// A stored tensor of a model: little-endian, row-major.
 struct StoredTensor {

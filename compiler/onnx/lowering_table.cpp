@@ -249,6 +249,15 @@ std::string remedyFor(const FlatNode &node) {
   return "`zerocc ops` lists the supported ops";
 }
 
+std::string importRemedy(const std::string &op) {
+  FlatNode node;
+  const size_t dot = op.rfind('.');
+  if (dot != std::string::npos)
+    node.domain = op.substr(0, dot);
+  node.op = op.substr(dot == std::string::npos ? 0 : dot + 1);
+  return remedyFor(node);
+}
+
 std::vector<ImportOp> importedOps() {
   std::vector<ImportOp> ops;
   for (const LoweringRow &row : kRows)

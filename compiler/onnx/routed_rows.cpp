@@ -86,7 +86,7 @@ void RoutedRows::report(ImportReport &report) const {
   report.repairs.push_back("made dense what " + std::to_string(routes_.size()) +
                            (routes_.size() == 1 ? " NonZero node chooses" : " NonZero nodes choose") +
                            " by data (routed experts; the first is " + routes_[0].title + "): all " +
-                           std::to_string(rows) + " rows are computed, those not chosen add zero");
+                           std::to_string(rows) + " places are computed, those not chosen add zero");
 }
 
 const RoutedRows::Tag *RoutedRows::tagOf(const NodeLowering &n, size_t operand) const {
@@ -105,19 +105,103 @@ Values RoutedRows::lower(NodeLowering &n, LowerFunction function, const Maker &m
       llvm::any_of(n.node.inputs, [&](const std::string &input) { return tags_.count(input); });
   if (n.node.op == "NonZero" && n.node.domain.empty() && !isTagged)
     return n.has(0) && !n.host(n.in(0)) ? start(n) : function(n);
-  if (isScatter(n.node))
-    return addWhereChosen(n, function, make);
-  Values results = function(n);
-  if (n.failed() || results.empty() || !results[0])
-    return results;
-  Result tag = resultTag(n, results);
-  if (n.failed())
+  form_ = commonForm(n);
+  std::optional<Values> operands = gatherOnce(n);
+  if (!operands && form_ == Form::all) {
+    operands.emplace();
+    for (size_t i = 0; i < n.node.inputs.size(); ++i) {
+      const Tag *tag = tagOf(n, i);
+      Value *value = n.has(static_cast<int>(i)) ? n.in(static_cast<int>(i)) : nullptr;
+      operands->push_back(tag && value ? allRows(n, value, *tag) : value);
+    }
+  }
+  std::optional<NodeLowering> replaced;
+  if (operands && !n.failed())
+    replaced.emplace(make(n.node, *operands));
+  NodeLowering &used = replaced ? *replaced : n;
+  Values results = isScatter(n.node) ? addWhereChosen(used, function, make) : function(used);
+  Result tag;
+  if (!used.failed() && !results.empty() && results[0] && !isScatter(n.node))
+    tag = resultTag(used, results);
+  if (used.failed()) {
+    n.finding = used.finding;
     return {};
+  }
   if (tag)
     for (const std::string &output : n.node.outputs)
-      if (!output.empty())
+      if (!output.empty()) {
         tags_[output] = *tag;
+        tags_[output].form = tag->isSize ? Form::all : form_;
+      }
   return results;
+}
+
+RoutedRows::Form RoutedRows::commonForm(NodeLowering &n) const {
+  static const std::set<std::string> kept = {
+      "MatMul",  "Gemm",       "Transpose",          "Unsqueeze",        "Squeeze", "Flatten",
+      "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Reshape"};
+  const std::string &op = n.node.op;
+  if (!n.node.domain.empty() || (!kept.count(op) && !kElementwise.count(op)))
+    return Form::all;
+  if (op == "Reshape") { // to a shape that says how many rows there are in all?
+    const HostTensor *shape = tagOf(n, 1) || !n.has(1) ? nullptr : n.host(n.in(1));
+    if (!shape || !llvm::is_contained(shape->integers, -1))
+      return Form::all;
+  }
+  std::optional<Form> form;
+  for (size_t i = 0; i < n.node.inputs.size(); ++i)
+    if (const Tag *tag = tagOf(n, i)) {
+      if (tag->isSize || (form && *form != tag->form))
+        return Form::all;
+      form = tag->form;
+    }
+  return form.value_or(Form::all);
+}
+
+std::optional<Values> RoutedRows::gatherOnce(NodeLowering &n) {
+  const Tag *tag = tagOf(n, 1);
+  const bool isGather = n.node.domain.empty() && (n.node.op == "Gather" || n.node.op == "GatherND");
+  if (!isGather || !tag || tag->isSize || tag->axis != 0 || tagOf(n, 0) || n.failed())
+    return std::nullopt;
+  const HostTensor *host = n.host(n.in(1));
+  const Route &route = routes_[tag->route];
+  if (!host || tag->form != Form::all || route.maskRows < 2 || route.maskColumns < 2)
+    return std::nullopt;
+  const int64_t width = host->type.elements() / route.rows;
+  auto repeats = [&](auto sameAs) {
+    for (int64_t row = 0; row < route.rows; ++row)
+      for (int64_t i = 0; i < width; ++i)
+        if (host->integers[row * width + i] != host->integers[sameAs(row) * width + i])
+          return false;
+    return true;
+  };
+  int64_t step = 1;
+  if (repeats([&](int64_t row) { return row % route.maskColumns; })) {
+    form_ = Form::perColumn;
+  } else if (repeats([&](int64_t row) { return row / route.maskColumns * route.maskColumns; })) {
+    form_ = Form::perRow;
+    step = route.maskColumns;
+  } else {
+    return std::nullopt;
+  }
+  const Dims &dims = host->type.dims;
+  std::vector<int64_t> starts(dims.size(), 0), sizes(dims.begin(), dims.end()), steps(dims.size(), 1);
+  sizes[0] = route.count(form_);
+  steps[0] = step;
+  return Values{n.in(0), n.slice(n.in(1), starts, sizes, steps)};
+}
+
+/// [.., T, ..] becomes [.., K, T, ..] or [.., T, K, ..], as [.., K T, ..].
+Value *RoutedRows::allRows(NodeLowering &n, Value *value, const Tag &tag) const {
+  if (tag.isSize || tag.form == Form::all)
+    return value;
+  const Route &route = routes_[tag.route];
+  Dims once = value->type.dims, repeated = once, all = once;
+  const int64_t axis = tag.axis + (tag.form == Form::perRow ? 1 : 0);
+  once.insert(once.begin() + axis, 1);
+  repeated.insert(repeated.begin() + axis, tag.form == Form::perRow ? route.maskColumns : route.maskRows);
+  all[tag.axis] = route.rows;
+  return n.reshape(n.broadcast(n.reshape(value, once), repeated), all);
 }
 
 /// Positions of all elements, in order, instead of those that are not zero.
@@ -139,8 +223,9 @@ Values RoutedRows::start(NodeLowering &n) {
   Value *result = n.concat(positions, 0);
   if (!isChosen || !result)
     return {nullptr};
-  tags_[n.node.outputs[0]] = {static_cast<int>(routes_.size()), false, 1};
-  routes_.push_back({nodeTitle(n.node.name, n.node.op, n.node.outputs[0]), isChosen, rows});
+  tags_[n.node.outputs[0]] = {static_cast<int>(routes_.size()), false, 1, Form::all};
+  routes_.push_back({nodeTitle(n.node.name, n.node.op, n.node.outputs[0]), isChosen, rows,
+                     rank == 2 ? x->type.dims[0] : 1, rank == 2 ? x->type.dims[1] : rows});
   return {result};
 }
 
@@ -363,7 +448,7 @@ RoutedRows::Result RoutedRows::elementwiseTag(NodeLowering &n, Value *result) {
 RoutedRows::Result RoutedRows::reshapedTag(NodeLowering &n, const Tag &tag, Value *operand, Value *result) {
   llvm::ArrayRef<int64_t> from = operand->type.dims, to = result->type.dims;
   for (size_t axis = 0; axis < to.size(); ++axis)
-    if (to[axis] == routes_[tag.route].rows &&
+    if (to[axis] == routes_[tag.route].count(form_) &&
         product(to.take_front(axis)) == product(from.take_front(tag.axis)))
       return Tag{tag.route, false, static_cast<int64_t>(axis)};
   return refuse(n, "makes " + print(result->type) + " of " + print(operand->type) +
