@@ -5,7 +5,7 @@
 namespace zerocc {
 
 constexpr int64_t kInlineConstantBytes = 4096;         // larger folded constants are computed by the plan
-constexpr int64_t kMaxTableBytes = int64_t(1) << 20; // of what a lowering makes without a node that computes it
+constexpr int64_t kMaxTableBytes = int64_t(1) << 24; // of what a lowering makes without a node that computes it
 
 /// Decides in which form each constant of a lowered graph stays, and drops nodes that nothing needs:
 ///   - all elements equal: a scalar and a broadcast;

@@ -22,7 +22,7 @@ constexpr int64_t kAlignment = 64;              // of everything that has an off
 constexpr int64_t kRangeAlignment = 32;         // elements, of a parameter in its bucket
 constexpr int64_t kMaxBytes = int64_t(1) << 60; // sums of a few of these do not overflow
 constexpr int kMaxDims = 8;
-constexpr size_t kMaxInlineBytes = size_t(1) << 20;
+constexpr size_t kMaxInlineBytes = size_t(1) << 24;
 
 /// An integer that remembers that it left [-2^60, 2^60].
 class Checked {

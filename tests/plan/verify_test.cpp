@@ -323,6 +323,19 @@ TEST(VerifyForm, OfSegments) {
   EXPECT_FINDS(plan, "has entry state \"lost\"");
 }
 
+TEST(VerifyForm, OfTables) {
+  plan::Plan plan = stage3();
+  plan::Constant *constant = plan.add_constants();
+  constant->set_name("table");
+  constant->set_dtype(static_cast<uint32_t>(DType::u8));
+  constant->add_dims(1 << 24);
+  constant->set_inline_data(std::string((1 << 24) - 1, 0));
+  EXPECT_FINDS(plan, "constant \"table\" has 16777215 bytes of data, expected 16777216, at most 16777216");
+  constant->set_dims(0, (1 << 24) + 1);
+  constant->set_inline_data(std::string((1 << 24) + 1, 0));
+  EXPECT_FINDS(plan, "constant \"table\" has 16777217 bytes of data, expected 16777217, at most 16777216");
+}
+
 TEST(VerifyForm, OfFacts) {
   plan::Plan plan = stage3();
   plan.mutable_facts()->set_optimizer("magic");

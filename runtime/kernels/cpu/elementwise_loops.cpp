@@ -103,10 +103,22 @@ struct Sqrt {
   template <typename T> T operator()(T x) const { return std::sqrt(x); }
 };
 struct Sin {
-  float operator()(float x) const { return std::sin(x); }
+  template <typename T> T operator()(T x) const { return std::sin(x); }
 };
 struct Cos {
-  float operator()(float x) const { return std::cos(x); }
+  template <typename T> T operator()(T x) const { return std::cos(x); }
+};
+struct Tanh {
+  double operator()(double x) const { return std::tanh(x); }
+};
+struct Erf {
+  double operator()(double x) const { return std::erf(x); }
+};
+struct Sigmoid {
+  double operator()(double x) const { return 1 / (1 + std::exp(-x)); }
+};
+struct Pow {
+  double operator()(double a, double b) const { return std::pow(a, b); }
 };
 struct Exp {
   double operator()(double x) const { return std::exp(x); }
@@ -442,6 +454,18 @@ FlatLoop f64Loop(OpKind op, int variant) {
     return mapOne<double, double, Sqrt>;
   case OpKind::Floor:
     return mapOne<double, double, Floor>;
+  case OpKind::Sin:
+    return mapOne<double, double, Sin>;
+  case OpKind::Cos:
+    return mapOne<double, double, Cos>;
+  case OpKind::Tanh:
+    return mapOne<double, double, Tanh>;
+  case OpKind::Erf:
+    return mapOne<double, double, Erf>;
+  case OpKind::Sigmoid:
+    return mapOne<double, double, Sigmoid>;
+  case OpKind::Pow:
+    return mapTwo<double, double, Pow>;
   default:
     return anyNumberLoop<double>(op, variant);
   }

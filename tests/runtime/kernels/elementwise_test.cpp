@@ -101,6 +101,9 @@ TEST(Elementwise, DoublesAreAsInterpreted) {
       runUnary(random, {op, {}, kExact, 0.1, 4}, DType::f64);
     for (OpKind op : {OpKind::Add, OpKind::Sub, OpKind::Mul, OpKind::Div, OpKind::Max, OpKind::Min})
       runBinary(random, {op, {}, kExact, 0.5, 4}, DType::f64);
+    for (OpKind op : {OpKind::Sin, OpKind::Cos, OpKind::Tanh, OpKind::Erf, OpKind::Sigmoid})
+      runUnary(random, {op, {}, {1e-15, 1e-15}, -40, 40}, DType::f64);
+    runBinary(random, {OpKind::Pow, {}, {0, 1e-15}, 0.1, 5}, DType::f64);
     runBinary(random, {OpKind::Compare, {{"kind", std::string("lt")}}}, DType::f64);
   }
 }

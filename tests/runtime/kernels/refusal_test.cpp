@@ -14,7 +14,7 @@ TEST(Refusal, NamesOpDTypeAndShape) {
   Tensor x = randomTensor(random, DType::f64, {2, 3}), y = poisoned(DType::f64, {2, 3});
   EXPECT_EQ(refusalOf(OpKind::Softmax, {}, {&x}, {&y}),
             "error: softmax(f64[2,3]) on the CPU: f64[2,3] should be f32\n");
-  EXPECT_EQ(refusalOf(OpKind::Tanh, {}, {&x}, {&y}), "error: tanh(f64[2,3]) on the CPU: no kernel for f64\n");
+  EXPECT_EQ(refusalOf(OpKind::Gelu, {}, {&x}, {&y}), "error: gelu(f64[2,3]) on the CPU: no kernel for f64\n");
   Tensor half = randomTensor(random, DType::bf16, {4}), halfResult = poisoned(DType::bf16, {4});
   EXPECT_EQ(refusalOf(OpKind::Add, {}, {&half, &half}, {&halfResult}),
             "error: add(bf16[4], bf16[4]) on the CPU: no kernel for bf16\n");
