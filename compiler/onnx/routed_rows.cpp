@@ -345,8 +345,11 @@ RoutedRows::Result RoutedRows::sizeTag(NodeLowering &n, const Values &results) {
   }
   if (op == "ConstantOfShape" && first->axis >= 0)
     return Tag{first->route, false, first->axis};
-  return refuse(n,
-                "depends on how many rows " + routes_[(first ? first : tagOf(n, 1))->route].title + " finds");
+  int route = 0;
+  for (size_t i = 0; i < n.node.inputs.size(); ++i)
+    if (const Tag *tag = tagOf(n, i))
+      route = tag->route;
+  return refuse(n, "depends on how many rows " + routes_[route].title + " finds");
 }
 
 // --- rows
@@ -458,6 +461,8 @@ RoutedRows::Result RoutedRows::reshapedTag(NodeLowering &n, const Tag &tag, Valu
 
 RoutedRows::Result RoutedRows::expandedTag(NodeLowering &n, Value *result) {
   const Tag *rows = tagOf(n, 0), *size = tagOf(n, 1);
+  if (size && !size->isSize)
+    return refuse(n, "expands to a size that depends on data");
   Value *x = n.in(0);
   const int64_t lead = result->type.rank() - x->type.rank();
   if (rows) {
