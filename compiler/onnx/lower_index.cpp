@@ -5,6 +5,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace zerocc {
@@ -265,6 +266,15 @@ Values lowerCompress(NodeLowering &n) {
   return {n.gather(data, n.ints(taken), *axis)};
 }
 
+/// Element a below element b, exactly.
+static bool isBefore(const HostTensor &host, int64_t a, int64_t b) {
+  if (isFloat(host.type.dtype))
+    return host.reals[a] < host.reals[b];
+  if (host.type.dtype == DType::u64)
+    return static_cast<uint64_t>(host.integers[a]) < static_cast<uint64_t>(host.integers[b]);
+  return host.integers[a] < host.integers[b];
+}
+
 /// The different elements, or slices along an axis, of a constant: sorted, or in the order in which they come
 /// first.
 Values lowerUnique(NodeLowering &n) {
@@ -274,6 +284,8 @@ Values lowerUnique(NodeLowering &n) {
     return {nullptr};
   if (!host)
     return {n.fail("Unique is supported only of what is known when compiling", kSizeRemedy)};
+  if (llvm::any_of(host->reals, [](double v) { return std::isnan(v); }))
+    return {n.fail("its operand has NaN, which equals nothing")};
   const bool flattens = !n.hasAttribute("axis"), isSorted = n.intAttribute("sorted", 1);
   std::optional<int64_t> axis =
       flattens ? std::optional<int64_t>(0) : n.normalAxis(n.intAttribute("axis", 0), x->type.rank());
@@ -287,9 +299,10 @@ Values lowerUnique(NodeLowering &n) {
   auto compare = [&](int64_t a, int64_t b) {
     for (int64_t j = 0; j < size; ++j) {
       const int64_t start = j / inner * count * inner + j % inner;
-      const double left = host->at(start + a * inner), right = host->at(start + b * inner);
-      if (left != right)
-        return left < right ? -1 : 1;
+      const int64_t left = start + a * inner, right = start + b * inner;
+      const bool isLess = isBefore(*host, left, right);
+      if (isLess || isBefore(*host, right, left))
+        return isLess ? -1 : 1;
     }
     return 0;
   };
