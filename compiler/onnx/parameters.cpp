@@ -189,6 +189,16 @@ private:
   /// position embeddings read at fixed positions. Only the first block is looked at.
   Status adviseOn(const std::string &name, const onnx::TensorProto &tensor, const TensorType &type) {
     constexpr int64_t kBlock = 4096, kFewElements = 16;
+    for (const auto &[node, input] : readers_.of(name)) {
+      if (node->op == "QuantizeLinear" && input == 0 && !type.dims.empty()) {
+        report_.advice.push_back("\"" + name + "\" (" + print(type) + ", read at " + describe({node, input}) +
+                                 ") is quantized by the model, which no gradient passes: it keeps its value; export "
+                                 "the model before quantization to train it");
+        return success();
+      }
+      if (node->op == "QuantizeLinear" || node->op == "DequantizeLinear")
+        return success(); // a scale
+    }
     if (type.dtype != DType::f32 || type.elements() < kFewElements || namedLikeBuffer(name) || !model_.hasBytes(tensor) ||
         tags_.count(name))
       return success();

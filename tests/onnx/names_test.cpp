@@ -239,6 +239,17 @@ TEST(Report, NotesANewerIrVersion) {
   EXPECT_EQ(import(model).report.notes, Names{"IR version 15 is newer than the newest known one, 14"});
 }
 
+TEST(Report, SaysThatQuantizedWeightsKeepTheirValues) {
+  onnx::ModelProto model = modelFromText("g (float[B, 2] x) => (float[B, 2] y)\n"
+                                         "<float[2, 2] w = {0.1, 0.7, -0.3, 0.2}, float s = {0.25}>\n"
+                                         "{ q = QuantizeLinear (w, s) d = DequantizeLinear (q, s) y = MatMul (x, d) }");
+  Imported imported = import(model);
+  EXPECT_TRUE(imported.report.parameters.empty());
+  EXPECT_EQ(imported.report.advice,
+            Names{"\"w\" (f32[2,2], read at QuantizeLinear:q:0) is quantized by the model, which no gradient passes: it "
+                  "keeps its value; export the model before quantization to train it"});
+}
+
 TEST(Ops, AreListedOnceEachInOrder) {
   std::vector<ImportOp> ops = importedOps();
   EXPECT_GT(ops.size(), 90u);
