@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, SameBits,
                                   std::to_string(info.param.replicate);
                          });
 
-// Random small networks as ONNX text: dense layers of odd widths with shared weights, biases smaller than the ranks.
+// Random small networks as ONNX text: dense layers of odd widths with shared weights, biases smaller than the ranks,
+// and random numbers.
 class RandomNetwork {
 public:
   explicit RandomNetwork(unsigned seed) : random_(seed) {}
@@ -144,6 +145,12 @@ public:
       }
       const char *activations[] = {"Tanh", "Relu", "Sigmoid"};
       body += "  " + value + " = " + std::string(activations[pick(3)]) + "(" + sum + ")\n";
+      if (pick(3) == 0) { // noise, and which elements get it
+        body += "  " + value + "z = RandomNormalLike<scale = 0.1>(" + value + ")\n  " + value + "p = Sigmoid(" + value +
+                ")\n  " + value + "k = Bernoulli(" + value + "p)\n  " + value + "n = Mul(" + value + "z, " + value +
+                "k)\n  " + value + "s = Add(" + value + ", " + value + "n)\n";
+        value += "s";
+      }
       previous = value;
       width = next;
     }
