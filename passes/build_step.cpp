@@ -2,6 +2,7 @@
 
 #include "compiler/ir/views.h"
 #include "compiler/ops/ops.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
 
 #include <cstring>
@@ -15,6 +16,19 @@ int64_t partElements(const Module &module, const Bucket &bucket) {
   return bucket.paddedElements / module.mesh.shard;
 }
 
+constexpr const char *kStates[] = {"m", "v"};
+
+const Optimizer &optimizerOf(const Decisions &decisions) {
+  const Optimizer *optimizer = findOptimizer(decisions.optimizer);
+  assert(optimizer && "an optimizer that setDecision does not know");
+  return *optimizer;
+}
+
+int stateCount(const Decisions &decisions) {
+  const Optimizer &optimizer = optimizerOf(decisions);
+  return decisions.momentum ? optimizer.mostStates : optimizer.leastStates;
+}
+
 // Storages in a fixed order: per bucket parameters, states, gradient; then the step's own.
 void addStorages(Module &module, const Decisions &decisions) {
   for (Bucket &bucket : module.buckets) {
@@ -26,12 +40,8 @@ void addStorages(Module &module, const Decisions &decisions) {
     if (!bucket.trainable)
       continue;
     bool statesWhole = bucket.states == StateField::whole;
-    if (decisions.optimizer == "adamw" || decisions.optimizer == "onnx_adam") {
-      add("m", DType::f32, statesWhole, Region::persistent);
-      add("v", DType::f32, statesWhole, Region::persistent);
-    } else if (decisions.momentum || decisions.optimizer == "adagrad") {
-      add("m", DType::f32, statesWhole, Region::persistent);
-    }
+    for (int i = 0; i < stateCount(decisions); ++i)
+      add(kStates[i], DType::f32, statesWhole, Region::persistent);
     add("grad", bucket.gradientDtype, keepsWholeGradient(module, bucket), Region::carried);
   }
   module.addStorage("scalars", {DType::f64, {kScalars}}, Region::persistent);
@@ -107,6 +117,7 @@ void buildUpdate(Module &module, const Decisions &decisions) {
                        {"mesh_shard", module.mesh.shard},
                        {"mesh_replicate", module.mesh.replicate}})
                    ->result();
+  const Optimizer &optimizer = optimizerOf(decisions);
   for (int b : trainable) {
     const Bucket &bucket = module.buckets[b];
     Value *parameters = module.global(storageName(bucket, "param"));
@@ -115,17 +126,14 @@ void buildUpdate(Module &module, const Decisions &decisions) {
       parameters = ownPart(module, update, parameters, b);
       gradient = ownPart(module, update, gradient, b);
     }
-    if (decisions.optimizer == "adamw" || decisions.optimizer == "onnx_adam")
-      g.make(decisions.optimizer == "adamw" ? OpKind::AdamW : OpKind::OnnxAdam,
-             {parameters, gradient, module.global(storageName(bucket, "m")),
-              module.global(storageName(bucket, "v")), now},
-             {}, b);
-    else if (decisions.optimizer == "adagrad")
-      g.make(OpKind::Adagrad, {parameters, gradient, module.global(storageName(bucket, "m")), now}, {}, b);
-    else if (decisions.momentum)
-      g.make(OpKind::Sgd, {parameters, gradient, module.global(storageName(bucket, "m")), now}, {}, b);
-    else
-      g.make(OpKind::Sgd, {parameters, gradient, now}, {}, b);
+    llvm::SmallVector<Value *, 8> operands = {parameters, gradient};
+    for (int i = 0; i < stateCount(decisions); ++i)
+      operands.push_back(module.global(storageName(bucket, kStates[i])));
+    operands.push_back(now);
+    Attributes attributes;
+    if (opText(optimizer.op) != optimizer.name)
+      attributes.set("kind", std::string(optimizer.name));
+    g.make(optimizer.op, operands, attributes, b);
   }
 }
 

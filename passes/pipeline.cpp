@@ -14,6 +14,7 @@
 #include "passes/plan_memory.h"
 #include "passes/rematerialize.h"
 #include "passes/schedule.h"
+#include "runtime/plan/optimizers.h"
 
 #include <chrono>
 #include <cmath>
@@ -67,7 +68,8 @@ const LadderRow *findPass(llvm::StringRef name) {
   return nullptr;
 }
 
-Expected<std::vector<PassRun>> runLadder(Module &module, Decisions &decisions, const PipelineOptions &options) {
+Expected<std::vector<PassRun>> runLadder(Module &module, Decisions &decisions,
+                                         const PipelineOptions &options) {
   std::vector<PassRun> runs;
   std::string previous;
   int index = 0;
@@ -109,9 +111,16 @@ Expected<int64_t> parseSize(llvm::StringRef text) {
   double value = 0;
   if (number.empty() || number.getAsDouble(value))
     return Error("\"" + text.str() + "\" is not a size", "write 4096, 32MiB or 1.5GiB");
-  constexpr std::pair<const char *, double> units[] = {
-      {"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+  constexpr std::pair<const char *, double> units[] = {{"", 1},
+                                                       {"B", 1},
+                                                       {"KiB", 1024.0},
+                                                       {"MiB", 1048576.0},
+                                                       {"GiB", 1073741824.0},
+                                                       {"TiB", 1099511627776.0},
+                                                       {"KB", 1e3},
+                                                       {"MB", 1e6},
+                                                       {"GB", 1e9},
+                                                       {"TB", 1e12}};
   for (auto [name, factor] : units)
     if (unit == name) {
       double bytes = value * factor;
@@ -187,8 +196,12 @@ Status setDecision(Decisions &d, llvm::StringRef name, llvm::StringRef value) {
   }
   if (name == "ignore-index")
     return setInt(d.ignoreIndex, INT64_MIN);
-  if (name == "optimizer")
-    return setOneOf(d.optimizer, {"adamw", "sgd", "onnx_adam", "adagrad"});
+  if (name == "optimizer") {
+    if (!findOptimizer(std::string_view(value.data(), value.size())))
+      return Error("--optimizer: \"" + value.str() + "\" is not one of " + optimizerNames());
+    d.optimizer = value.str();
+    return success();
+  }
   if (name == "momentum-buffer")
     return setBool(d.momentum);
   if (name == "clipping")

@@ -1,4 +1,5 @@
 #include "runtime/plan/lr_schedule.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/verify.h"
 #include "tools/command_inspect.h"
@@ -15,15 +16,18 @@ namespace zerocc {
 namespace {
 
 constexpr const char *kVersion = "0.1.0";
+const std::string kOptimizerFlags = "adamw, adam, sgd, momentum, lion, rmsprop, adagrad, onnx-adam";
 
 struct CompileFlags {
   ModelFlags model;
   std::string output;
   int64_t ranks = 0;
   std::string mesh, stage = "0", mode = "train", config;
-  std::string optimizer = "adamw", precision = "f32", hardware, target = "cpu", layout = "bucket", order = "on-demand";
+  std::string optimizer = "adamw", precision = "f32", hardware, target = "cpu", layout = "bucket",
+              order = "on-demand";
   std::map<std::string, std::string> decisions; // flag -> value, for setDecision
-  double lr = 1e-3, weightDecay = 0.01, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, clip = 0, minLr = 0;
+  double lr = 0, weightDecay = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0; // see applyDefaults
+  double clip = 0, minLr = 0;
   double vectorDecay = 0, dampening = 0, postDecay = 0, rateDecay = 0; // of training_info only
   std::optional<uint64_t> firstCount;
   bool nesterov = false;
@@ -81,16 +85,52 @@ Expected<Decisions> makeDecisions(const CompileFlags &flags, bool &stageAuto) {
   if (flags.optimizer == "momentum" || flags.optimizer == "sgd") {
     decisions.optimizer = "sgd";
     decisions.momentum = flags.optimizer == "momentum";
-  } else if (flags.optimizer == "adamw" || flags.optimizer == "adagrad") {
-    decisions.optimizer = flags.optimizer;
-  } else if (flags.optimizer == "onnx-adam") {
-    decisions.optimizer = "onnx_adam";
   } else {
-    return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version",
-                 "use adamw, sgd, momentum, adagrad or onnx-adam");
+    decisions.optimizer = flags.optimizer == "onnx-adam" ? "onnx_adam" : flags.optimizer;
+    if (!findOptimizer(decisions.optimizer))
+      return Error("--optimizer: \"" + flags.optimizer + "\" is not in this version",
+                   "use one of " + kOptimizerFlags);
   }
   decisions.clipping = flags.clip > 0;
   return decisions;
+}
+
+/// Refuses flags that the optimizer does not read.
+Status checkOptimizerFlags(const CompileFlags &flags, const Decisions &decisions) {
+  const Optimizer &optimizer = *findOptimizer(decisions.optimizer);
+  const bool hasMomentum = flags.optimizer == "momentum";
+  struct {
+    const char *flag;
+    bool isRead;
+    const char *hint;
+  } rows[] = {{"--beta1", optimizer.beta1 >= 0, "leave it out"},
+              {"--beta2", optimizer.beta2 >= 0, "leave it out"},
+              {"--eps", optimizer.eps >= 0, "leave it out"},
+              {"--momentum", hasMomentum, "use --optimizer momentum, or leave it out"},
+              {"--nesterov", hasMomentum, "use --optimizer momentum, or leave it out"}};
+  for (auto [flag, isRead, hint] : rows)
+    if (!isRead && flags.given.count(flag))
+      return Error(std::string(flag) + ": --optimizer " + flags.optimizer + " does not read it", hint);
+  return success();
+}
+
+/// Of what the optimizer reads and no flag gives.
+void applyDefaults(CompileFlags &flags) {
+  const Optimizer *optimizer = findOptimizer(flags.optimizer == "momentum"    ? "sgd"
+                                             : flags.optimizer == "onnx-adam" ? "onnx_adam"
+                                                                              : flags.optimizer);
+  if (!optimizer)
+    return;
+  auto set = [&](const char *flag, double &field, double value) {
+    if (!flags.given.count(flag))
+      field = std::max(value, 0.0);
+  };
+  set("--lr", flags.lr, optimizer->lr);
+  set("--weight-decay", flags.weightDecay, optimizer->weightDecay);
+  set("--beta1", flags.beta1, optimizer->beta1);
+  set("--beta2", flags.beta2, optimizer->beta2);
+  set("--eps", flags.eps, optimizer->eps);
+  set("--momentum", flags.momentum, optimizer->momentum);
 }
 
 /// What the model's own training form says, where no flag says otherwise.
@@ -105,7 +145,9 @@ Status applyTraining(const TrainingForm &form, CompileFlags &flags) {
     return Error("training_info: the learning rate is an input of the algorithm", "give it with --lr");
   if (form.lr)
     set("--lr", flags.lr, *form.lr);
-  std::string optimizer = form.optimizer == "Adam" ? "onnx-adam" : form.optimizer == "Adagrad" ? "adagrad" : "momentum";
+  std::string optimizer = form.optimizer == "Adam"      ? "onnx-adam"
+                          : form.optimizer == "Adagrad" ? "adagrad"
+                                                        : "momentum";
   if (flags.given.count("--optimizer") && flags.optimizer != optimizer)
     return success();
   flags.optimizer = optimizer;
@@ -177,6 +219,7 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   ZEROCC_TRY(checkPassName("--print-after", flags.printAfter));
   ZEROCC_TRY(checkPassName("--stop-after", flags.stopAfter));
   bool stageAuto = false;
+  applyDefaults(flags);
   ZEROCC_TRY(makeDecisions(flags, stageAuto)); // refuses wrong flags before a model is read
   if (flags.output.empty() && flags.stopAfter.empty())
     return Error("there is no -o PLAN.zplan", "name the plan to write, or stop early with --stop-after PASS");
@@ -191,6 +234,7 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
+  ZEROCC_TRY(checkOptimizerFlags(flags, decisions));
 
   PipelineOptions pipeline;
   pipeline.dumpDir = flags.dumpDir;
@@ -244,15 +288,18 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
 
 void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) {
   auto flags = std::make_shared<CompileFlags>();
-  CLI::App *command = app.add_subcommand("compile", "compile a forward ONNX model into a sharded training plan");
-  command->footer("Example:\n  zerocc compile model.onnx -o model.zplan --ranks 2 --stage 3 --micro-batch 4 \\\n"
-                  "      --dim sequence=128 --loss cross-entropy:logits --optimizer adamw --lr 3e-4\n"
-                  "`--args FILE` reads flags from FILE (as models/*.args).");
+  CLI::App *command =
+      app.add_subcommand("compile", "compile a forward ONNX model into a sharded training plan");
+  command->footer(
+      "Example:\n  zerocc compile model.onnx -o model.zplan --ranks 2 --stage 3 --micro-batch 4 \\\n"
+      "      --dim sequence=128 --loss cross-entropy:logits --optimizer adamw --lr 3e-4\n"
+      "`--args FILE` reads flags from FILE (as models/*.args).");
   flags->model.add(*command);
   command->add_option("-o,--output", flags->output, "plan to write");
   command->add_option("--ranks", flags->ranks, "ranks, all on the shard axis")->check(CLI::PositiveNumber);
   command->add_option("--mesh", flags->mesh, "mesh axes: shard=S,replicate=R");
-  command->add_option("--stage", flags->stage, "ZeRO stage: 0, 1, 2, 3, or auto (the lowest that fits the budget)");
+  command->add_option("--stage", flags->stage,
+                      "ZeRO stage: 0, 1, 2, 3, or auto (the lowest that fits the budget)");
   auto decision = [&](const char *flag, const char *name, const char *help) {
     command->add_option_function<std::string>(
         flag, [flags, name](const std::string &value) { flags->decisions[name] = value; }, help);
@@ -263,26 +310,34 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   decision("--persistence-bytes", "persistence-bytes", "parameters up to this size stay whole at stage 3");
   decision("--memory-budget", "memory-budget", "bytes per rank that the plan must fit in");
   decision("--prefetch-distance", "prefetch-distance", "buckets fetched ahead (default 1)");
-  decision("--loss", "loss", "cross-entropy:LOGITS[,LABELS], mse:OUTPUT[,TARGET] or output:NAME (default: the model's)");
+  decision("--loss", "loss",
+           "cross-entropy:LOGITS[,LABELS], mse:OUTPUT[,TARGET] or output:NAME (default: the model's)");
   decision("--label-smoothing", "label-smoothing", "of cross-entropy, as torch's");
   decision("--ignore-index", "ignore-index", "label that counts for nothing (default -100)");
   command->add_flag_function(
       "--keep", [flags](int64_t) { flags->decisions["keep"] = "1"; },
       "stage 3: keep parameters between forward and backward");
   command->add_option("--mode", flags->mode, "train (inference plans are not in this version)");
-  command->add_option("--optimizer", flags->optimizer, "adamw, sgd, momentum, adagrad, onnx-adam (ONNX's Adam: weight decay as a gradient, epsilon not "
-                      "corrected)");
-  command->add_option("--lr", flags->lr, "learning rate (run-time default)");
-  command->add_option("--weight-decay", flags->weightDecay, "of matrices; vectors do not decay (run-time default)");
-  command->add_option("--beta1", flags->beta1, "AdamW (run-time default)");
-  command->add_option("--beta2", flags->beta2, "AdamW (run-time default)");
-  command->add_option("--eps", flags->eps, "AdamW (run-time default)");
+  command->add_option(
+      "--optimizer", flags->optimizer,
+      kOptimizerFlags +
+          " (weight decay of adamw and lion is decoupled, of the others part of the gradient; onnx-adam: "
+          "epsilon not corrected)");
+  command->add_option("--lr", flags->lr,
+                      "learning rate (run-time default; 1e-3, lion 1e-4, rmsprop and adagrad 1e-2)");
+  command->add_option(
+      "--weight-decay", flags->weightDecay,
+      "of matrices; vectors do not decay (run-time default; 0.01, adam, lion, rmsprop, adagrad 0)");
+  command->add_option("--beta1", flags->beta1, "of adamw, adam, lion (run-time default; 0.9)");
+  command->add_option("--beta2", flags->beta2, "of adamw, adam 0.999, lion, rmsprop 0.99 (run-time default)");
+  command->add_option("--eps", flags->eps, "of adamw, adam, rmsprop 1e-8, adagrad 1e-10 (run-time default)");
   command->add_option("--momentum", flags->momentum, "of --optimizer momentum (run-time default)");
   command->add_flag("--nesterov", flags->nesterov, "of --optimizer momentum (run-time default)");
   command->add_option("--clip-grad-norm", flags->clip, "clip the global gradient norm (0: off)");
-  command->add_option("--lr-schedule", flags->schedule,
-                      "NAME[:key=value,...] (run-time default): constant, linear, cosine, or DeepSpeed's WarmupLR, "
-                      "WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest with the keys of their params");
+  command->add_option(
+      "--lr-schedule", flags->schedule,
+      "NAME[:key=value,...] (run-time default): constant, linear, cosine, or DeepSpeed's WarmupLR, "
+      "WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest with the keys of their params");
   command->add_option("--warmup-steps", flags->warmup, "linear warm-up (run-time default)");
   command->add_option("--total-steps", flags->total, "length of the schedule (default: zero-run's --steps)");
   command->add_option("--min-lr", flags->minLr, "end of the schedule (run-time default)");
@@ -291,7 +346,9 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--hardware", flags->hardware, "not in this version");
   command->add_option("--target", flags->target, "cpu (cuda is not in this version)");
   command->add_option("--layout", flags->layout, "bucket");
-  command->add_option("--schedule", flags->order, "on-demand: fetches in order of use, the next bucket prefetched")
+  command
+      ->add_option("--schedule", flags->order,
+                   "on-demand: fetches in order of use, the next bucket prefetched")
       ->check(CLI::IsMember({"on-demand"}));
   command->add_option("--config", flags->config, "DeepSpeed JSON (not in this version)");
   command->add_option("--dump-dir", flags->dumpDir, "write the module after every pass into this folder");
@@ -299,8 +356,8 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--stop-after", flags->stopAfter, "stop after this pass, write no plan");
   command->add_flag("--pass-timing", flags->passTiming, "time and counters of every pass, to stderr");
   command->callback([flags, command, &run, commandLine] {
-    for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps", "--momentum",
-                             "--nesterov"})
+    for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps",
+                             "--momentum", "--nesterov"})
       if (command->count(flag) > 0)
         flags->given.insert(flag);
     run = [flags, commandLine] {

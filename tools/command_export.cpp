@@ -26,6 +26,10 @@ Status checkMeaning(const plan::Plan &plan) {
     findings.push_back(
         {"the plan has learning-rate schedule " + defaults.lr_schedule() + ", which is not written",
          "compile with --lr-schedule constant"});
+  const std::string &optimizer = plan.facts().optimizer();
+  if (optimizer != "adamw" && optimizer != "onnx_adam" && optimizer != "sgd" && optimizer != "adagrad")
+    findings.push_back({"the plan updates with " + optimizer + ", which ONNX has no op for",
+                        "compile with --optimizer adamw, onnx-adam, momentum or adagrad"});
   for (double factor : defaults.group_lr_factor())
     if (factor != 1)
       findings.push_back({"a parameter group has its own learning rate, which is not written", ""});

@@ -2,6 +2,7 @@
 
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/report.h"
 #include "runtime/plan/verify_structure.h"
@@ -122,10 +123,13 @@ std::string optimizerText(const plan::Plan &plan) {
   std::string text = plan.facts().optimizer() + ", lr " + realText(defaults.lr());
   if (!defaults.lr_schedule().empty() && defaults.lr_schedule() != "constant")
     text += " " + defaults.lr_schedule();
-  if (plan.facts().optimizer() == "adamw" || plan.facts().optimizer() == "onnx_adam")
+  const Optimizer *optimizer = findOptimizer(plan.facts().optimizer());
+  if (optimizer && optimizer->beta1 >= 0)
     text += ", betas " + realText(defaults.beta1()) + " " + realText(defaults.beta2());
+  else if (optimizer && optimizer->beta2 >= 0)
+    text += ", beta2 " + realText(defaults.beta2());
   else if (defaults.momentum() != 0)
-    text += ", momentum " + realText(defaults.momentum());
+    text += (defaults.nesterov() ? ", Nesterov momentum " : ", momentum ") + realText(defaults.momentum());
   auto add = [&](const char *name, double value) {
     if (value != 0)
       text += std::string(", ") + name + " " + realText(value);

@@ -19,7 +19,7 @@ struct TrainingExport {
   /// The input that the loss adds to the model (labels, target); no name: it adds none.
   std::string lossInput;
   TensorType lossInputType;
-  std::string optimizer; // the plan's: adamw | sgd | onnx_adam | adagrad
+  std::string optimizer; // the plan's: adamw | sgd | onnx_adam | adagrad; the others are refused
   TrainingForm form;     // its numbers; loss, parameters and optimizer are not read
   std::vector<Parameter> parameters;
 };

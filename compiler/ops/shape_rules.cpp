@@ -1,5 +1,6 @@
 #include "compiler/ops/shape_common.h"
 
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
 
 // One function per rule name of core_ops.def: an `if` per requirement with both values in the message, then
@@ -455,9 +456,16 @@ Expected<ResultTypes> stepScalarsShape(const ShapeQuery &q) {
   return one(q.inputs[1]);
 }
 
-/// param, gradient, states… and scalars, all of one length.
+/// param, gradient, states… and scalars, all of one length; as many states as the optimizer keeps.
 static Status checkUpdate(const ShapeQuery &q) {
   const TensorType &parameter = q.inputs[0], &gradient = q.inputs[1];
+  const std::string kind = q.attributes.getString("kind");
+  const Optimizer *optimizer = optimizerOf(q.op, kind);
+  if (!optimizer)
+    return refuse("kind is \"", kind, "\", which is none of ", std::string(opText(q.op)));
+  if (auto states = static_cast<int>(q.inputs.size()) - 3; states < optimizer->leastStates)
+    return refuse(std::string(optimizer->name), " keeps ", text(optimizer->leastStates), " states, given ",
+                  text(states));
   ZEROCC_TRY(needBucket(q));
   ZEROCC_TRY(needWholeOrPart(q, parameter));
   ZEROCC_TRY(needType("the parameter", parameter, DType::f32, parameter.dims));

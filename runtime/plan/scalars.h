@@ -2,16 +2,16 @@
 
 namespace zerocc {
 
-/// The scalar block: one f64 array per rank in device memory, equal on all ranks. Base values are written by the
-/// host before the first step (and on --set / resume); the others by `step_scalars` once per step. No kernel of a
-/// step reads a run-time value from anywhere else.
+/// The scalar block: one f64 array per rank in device memory, equal on all ranks. Base values are written by
+/// the host before the first step (and on --set / resume); the others by `step_scalars` once per step. No
+/// kernel of a step reads a run-time value from anywhere else.
 enum Scalar : int {
   // set by the host
   kScalarStep = 0, // steps done
   kScalarBaseLr,
-  kScalarBeta1,    // adamw, onnx_adam
-  kScalarBeta2,    // adamw, onnx_adam
-  kScalarEps,      // adamw, onnx_adam, adagrad
+  kScalarBeta1, // who reads which: optimizers.h
+  kScalarBeta2,
+  kScalarEps,
   kScalarMomentum, // sgd
   kScalarNesterov, // sgd, 0/1
   kScalarClip,     // 0: off
@@ -41,8 +41,18 @@ enum Scalar : int {
   kScalars = 64
 };
 
-/// Kinds of learning-rate schedule: ours count warm-up from the first step, DeepSpeed's from the step before it.
-enum class Schedule : int { constant, linear, cosine, warmupLr, warmupDecayLr, warmupCosineLr, oneCycle, lrRangeTest };
+/// Kinds of learning-rate schedule: ours count warm-up from the first step, DeepSpeed's from the step before
+/// it.
+enum class Schedule : int {
+  constant,
+  linear,
+  cosine,
+  warmupLr,
+  warmupDecayLr,
+  warmupCosineLr,
+  oneCycle,
+  lrRangeTest
+};
 
 constexpr int kMaxGroups = (kScalars - kScalarGroups) / 2;
 

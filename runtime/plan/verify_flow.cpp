@@ -1,6 +1,6 @@
-// An abstract run of the plan. Every byte of the four regions knows which value was written there last, or that it was
-// never written, was released, or holds a gradient of the step before. A value knows who wrote it, where it begins
-// and ends, its dtype and number, and what matters for training:
+// An abstract run of the plan. Every byte of the four regions knows which value was written there last, or
+// that it was never written, was released, or holds a gradient of the step before. A value knows who wrote
+// it, where it begins and ends, its dtype and number, and what matters for training:
 //
 //   role        plain | parameter | gradient (reduced) | padding
 //   part        holds this rank's part only: in a storage of that size, or in its slot of a whole buffer
@@ -9,13 +9,14 @@
 //   pending     its start has not been joined
 //
 // Compute ops give plain values; copy, cast and accumulate keep what their operands were; collectives and the
-// optimizer change it. A bucket filled by several kernels is read as tiles: each parameter's range one value, the
-// padding cleared. The chain  init, eval, step, update, step, update, eval, step, update  shows each segment every
-// predecessor it can have; four micro-steps stand for any greater number.
+// optimizer change it. A bucket filled by several kernels is read as tiles: each parameter's range one value,
+// the padding cleared. The chain  init, eval, step, update, step, update, eval, step, update  shows each
+// segment every predecessor it can have; four micro-steps stand for any greater number.
 #include "runtime/plan/verify_flow.h"
 
 #include "compiler/support/dtype.h"
 #include "runtime/plan/byte_map.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/verify_structure.h"
 
@@ -138,7 +139,8 @@ private:
     isWhole_.assign(plan_.buckets_size(), false);
     for (int b = 0; b < plan_.buckets_size(); ++b) {
       const plan::Bucket &bucket = plan_.buckets(b);
-      // A rank reads its own part of the weights; it needs all of them where it updates all, or never updates.
+      // A rank reads its own part of the weights; it needs all of them where it updates all, or never
+      // updates.
       isWhole_[b] = bucket.parameters() == "whole" && (bucket.states() == "whole" || !bucket.trainable());
     }
     for (int c = 0; c < plan_.constants_size(); ++c) {
@@ -522,7 +524,8 @@ private:
   int64_t paddedElements(int b) const { return static_cast<int64_t>(plan_.buckets(b).padded_elements()); }
   int64_t partElements(int b) const { return paddedElements(b) / shard_; }
 
-  /// Operand k as buffer of the instruction's bucket. `ownSlot`: of a whole buffer only the rank's slot is read.
+  /// Operand k as buffer of the instruction's bucket. `ownSlot`: of a whole buffer only the rank's slot is
+  /// read.
   BucketContent readBucket(int k, bool mayBePending = false, bool ownSlot = false) {
     BucketContent content;
     const plan::Operand &operand = instruction_->inputs(k);
@@ -1038,15 +1041,18 @@ private:
     if (b < 0)
       return fail("names no bucket");
     ++updates_[b];
-    if (opText(op_) != plan_.facts().optimizer())
+    const Optimizer *optimizer = optimizerOf(op_, kindOf(*instruction_));
+    if (!optimizer || optimizer->name != plan_.facts().optimizer())
       fail("is not the optimizer of the plan, " + plan_.facts().optimizer());
-    int last = instruction_->inputs_size() - 1;
-    bool isAdam = op_ == OpKind::AdamW || op_ == OpKind::OnnxAdam;
+    int last = instruction_->inputs_size() - 1, states = last - 2;
+    if (optimizer && (states < optimizer->leastStates || states > optimizer->mostStates))
+      fail("has " + std::to_string(states) + " states, " + std::string(optimizer->name) + " keeps " +
+           std::to_string(optimizer->mostStates));
     verifyIsStorage(0, b, plan::Storage::PARAMETER);
     verifyIsStorage(1, b, plan::Storage::GRADIENT);
-    if (isAdam || last == 3)
+    if (states >= 1)
       verifyIsStorage(2, b, plan::Storage::MOMENT1);
-    if (isAdam)
+    if (states >= 2)
       verifyIsStorage(3, b, plan::Storage::MOMENT2);
     BucketContent parameters = readBucket(0);
     if (parameters.isKnown && parameters.role != Role::parameter)
@@ -1066,6 +1072,13 @@ private:
       written.part = expected != paddedElements(b);
       write(r, written);
     }
+  }
+
+  static std::string_view kindOf(const plan::Instruction &instruction) {
+    for (const plan::Attribute &attribute : instruction.attributes())
+      if (attribute.name() == "kind")
+        return attribute.text();
+    return {};
   }
 
   /// Operand k is the bucket's storage of that kind, or the own slot of it.

@@ -3,6 +3,7 @@
 #include "runtime/plan/verify_structure.h"
 
 #include "compiler/support/dtype.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/scalars.h"
 
@@ -283,9 +284,11 @@ private:
                       " of f64");
       if (storage.kind() == plan::Storage::BUFFER) {
         if (storage.region() != kPersistent || storage.initializer().empty())
-          findings_.add(name + " is a buffer: it must be persistent and name the initializer of its first value");
+          findings_.add(name +
+                        " is a buffer: it must be persistent and name the initializer of its first value");
         if (!(elementsOfDims(storage.dims()).value() == static_cast<int64_t>(storage.elements())))
-          findings_.add(name + " has " + std::to_string(storage.elements()) + " elements, its dims say otherwise");
+          findings_.add(name + " has " + std::to_string(storage.elements()) +
+                        " elements, its dims say otherwise");
       }
       if (!isOfBucket(storage.kind()))
         continue;
@@ -297,17 +300,18 @@ private:
       ++perBucket[{storage.bucket(), storage.kind()}];
       verifyBucketStorage(storage, name);
     }
-    const std::string &optimizer = plan_.facts().optimizer();
-    bool isAdam = optimizer == "adamw" || optimizer == "onnx_adam", hasState = isAdam || optimizer == "adagrad";
+    const Optimizer *optimizer = findOptimizer(plan_.facts().optimizer());
+    int least = optimizer ? optimizer->leastStates : 0, most = optimizer ? optimizer->mostStates : 0;
     bool anyTrainable = false;
     for (int b = 0; b < plan_.buckets_size(); ++b) {
       bool trainable = plan_.buckets(b).trainable();
       anyTrainable |= trainable;
       verifyCount(b, "parameter", perBucket[{b, plan::Storage::PARAMETER}], 1, 1);
       verifyCount(b, "gradient", perBucket[{b, plan::Storage::GRADIENT}], trainable, trainable);
-      verifyCount(b, "first-moment", perBucket[{b, plan::Storage::MOMENT1}], trainable && hasState, trainable);
-      verifyCount(b, "second-moment", perBucket[{b, plan::Storage::MOMENT2}], trainable && isAdam,
-                  trainable && isAdam);
+      verifyCount(b, "first-moment", perBucket[{b, plan::Storage::MOMENT1}], trainable && least >= 1,
+                  trainable && most >= 1);
+      verifyCount(b, "second-moment", perBucket[{b, plan::Storage::MOMENT2}], trainable && least >= 2,
+                  trainable && most >= 2);
     }
     if (anyTrainable && (scalars != 1 || losses != 1))
       findings_.add("plan has " + std::to_string(scalars) + " scalar blocks and " + std::to_string(losses) +
@@ -585,9 +589,8 @@ private:
     bool anyTrainable = false;
     for (const plan::Bucket &bucket : plan_.buckets())
       anyTrainable |= bucket.trainable();
-    std::optional<OpKind> op = opFromText(facts.optimizer());
-    if (anyTrainable && (!op || !isOptimizer(*op)))
-      findings_.add("optimizer is \"" + facts.optimizer() + "\", expected adamw, sgd, onnx_adam or adagrad");
+    if (anyTrainable && !findOptimizer(facts.optimizer()))
+      findings_.add("optimizer is \"" + facts.optimizer() + "\", expected one of " + optimizerNames());
     if (anyTrainable && !(std::isfinite(facts.static_count()) && facts.static_count() > 0))
       findings_.add("static label count is " + std::to_string(facts.static_count()) +
                     ", expected a positive number");

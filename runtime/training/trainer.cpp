@@ -1,8 +1,10 @@
 #include "runtime/training/trainer.h"
 
 #include "runtime/plan/lr_schedule.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -17,9 +19,9 @@ struct RunTimeValue {
 };
 constexpr RunTimeValue kRunTimeValues[] = {
     {"lr", kScalarBaseLr, "learning rate"},
-    {"beta1", kScalarBeta1, "Adam: decay of the first moment"},
-    {"beta2", kScalarBeta2, "Adam: decay of the second moment"},
-    {"eps", kScalarEps, "Adam, Adagrad: added to the root"},
+    {"beta1", kScalarBeta1, "adamw, adam, onnx_adam, lion: decay of the first moment"},
+    {"beta2", kScalarBeta2, "the same and rmsprop: decay of the second moment (lion: of its state)"},
+    {"eps", kScalarEps, "added to the root"},
     {"momentum", kScalarMomentum, "SGD"},
     {"nesterov", kScalarNesterov, "SGD: 0 or 1"},
     {"clip-grad-norm", kScalarClip, "greatest global gradient norm (0: off)"},
@@ -28,6 +30,28 @@ constexpr RunTimeValue kRunTimeValues[] = {
     {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
     {"weight-decay", -1, "of matrices (vectors do not decay)"},
 };
+
+/// Whether the plan's optimizer reads this run-time value.
+bool isRead(const plan::Plan &plan, int scalar) {
+  const Optimizer *optimizer = findOptimizer(plan.facts().optimizer());
+  if (!optimizer)
+    return true;
+  switch (scalar) {
+  case kScalarBeta1:
+    return optimizer->beta1 >= 0;
+  case kScalarBeta2:
+    return optimizer->beta2 >= 0;
+  case kScalarEps:
+    return optimizer->eps >= 0;
+  case kScalarMomentum:
+  case kScalarNesterov:
+    return optimizer->momentum >= 0 && std::ranges::any_of(plan.storages(), [](const plan::Storage &storage) {
+             return storage.kind() == plan::Storage::MOMENT1;
+           });
+  default:
+    return true;
+  }
+}
 
 } // namespace
 
@@ -88,6 +112,11 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     if (found->scalar == kScalarClip && value > 0 && !plan_.facts().clipping())
       return Error("--set clip-grad-norm: the plan was compiled without clipping",
                    "compile with --clip-grad-norm; its value can be set at run time");
+    if (!isRead(plan_, found->scalar))
+      return Error("--set " + name + ": the plan's optimizer, " + optimizer + ", does not read it",
+                   found->scalar == kScalarMomentum || found->scalar == kScalarNesterov
+                       ? "compile with --optimizer momentum"
+                       : "leave it out");
     if (found->scalar >= 0) {
       scalars[found->scalar] = value;
     } else {

@@ -123,8 +123,12 @@ Status Comparison::compareGradient(const std::string &name, int64_t begin, std::
 
 Status Comparison::compareWeight(const std::string &name, int64_t begin, std::span<const float> got) {
   double spread = 0;
-  if (prefix_ != "sgd/" && archive_.has("spread/" + name)) {
-    ZEROCC_ASSIGN(const ArrayView *recorded, array("spread/" + name));
+  // of the recording itself, or of the unprefixed one where the update is the same
+  std::string key = prefix_ + "spread/" + name;
+  if (prefix_ == "clip/")
+    key = "spread/" + name;
+  if (archive_.has(key)) {
+    ZEROCC_ASSIGN(const ArrayView *recorded, array(key));
     spread = tolerances_.spread * largestMagnitude(*recorded);
   }
   return compare(prefix_ + "weight/" + name, begin, got, tolerances_.weight, kLeastScale, spread);

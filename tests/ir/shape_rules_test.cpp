@@ -359,6 +359,13 @@ TEST(ShapeRules, update) {
   EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[64]"}), "f32[64] f32[64]");
   EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]"}), "scalars must be f64[64], is f32[64]");
   EXPECT_EQ(infer(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}), "needs a bucket");
+  EXPECT_EQ(
+      inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("lion")}}),
+      "f32[64] f32[64]");
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("rmsprop")}}),
+            "rmsprop keeps 1 states, given 0");
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("adam")}}),
+            "kind is \"adam\", which is none of sgd");
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
+#include "runtime/plan/optimizers.h"
 
 #include <algorithm>
 
@@ -183,7 +184,8 @@ public:
            std::to_string(isUp ? by : -by) + " bytes";
   }
 
-  /// Gives a result the place of another one, and everything that reads it too, until its bytes are written anew.
+  /// Gives a result the place of another one, and everything that reads it too, until its bytes are written
+  /// anew.
   std::optional<std::string> aliasBuffers() {
     auto hasArenaResult = [](const plan::Instruction &i) {
       return i.results_size() == 1 && i.results(0).region() == kArena && elementsOf(i.results(0)) > 0 &&
@@ -378,6 +380,22 @@ public:
     return "swapped operands " + std::to_string(a) + " and " + std::to_string(b) + " of " + name(*spot);
   }
 
+  std::optional<std::string> changeOptimizerKind() {
+    auto spot = pick([](const plan::Instruction &i) { return isOptimizer(opOf(i)); });
+    if (!spot)
+      return std::nullopt;
+    plan::Instruction &instruction = at(*spot);
+    const char *kinds[] = {"adam", "adamw", "lion", "rmsprop", "adagrad", "none"};
+    const std::string kind = kinds[dice_.below(6)];
+    const Optimizer *before = optimizerOf(opOf(instruction), "");
+    if (before && before->name == kind)
+      return std::nullopt; // says what the op says
+    plan::Attribute &attribute = *instruction.add_attributes();
+    attribute.set_name("kind");
+    attribute.set_text(kind);
+    return "made " + name(*spot) + " of kind " + kind;
+  }
+
   std::optional<std::string> shrinkCollective() {
     auto spot = pick([](const plan::Instruction &i) { return isCollective(opOf(i)); });
     if (!spot)
@@ -488,6 +506,7 @@ constexpr MutationKind kKinds[] = {
     {"change-field", &Mutator::changeField},
     {"change-dtype", &Mutator::changeDtype},
     {"swap-optimizer-operands", &Mutator::swapOptimizerOperands},
+    {"change-optimizer-kind", &Mutator::changeOptimizerKind},
     {"shrink-collective", &Mutator::shrinkCollective},
 };
 

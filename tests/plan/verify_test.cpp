@@ -1,4 +1,5 @@
-// One broken plan per rule of the verifier, made from sound ones by hand. mutation_test.cpp breaks them by dice.
+// One broken plan per rule of the verifier, made from sound ones by hand. mutation_test.cpp breaks them by
+// dice.
 
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
@@ -45,9 +46,9 @@ const plan::Plan &stage2() {
 
 /// Stage 1, two micro-steps, two replicas: whole sums, reduced at the end, then all-reduced.
 const plan::Plan &stage1() {
-  static const plan::Plan plan =
-      unnumbered(planOfText(modelText(2, 16, 32),
-                            splitSettings("stage=1 shard=2 replicate=2 grad-accumulation=2 bucket-bytes=4KiB")));
+  static const plan::Plan plan = unnumbered(
+      planOfText(modelText(2, 16, 32),
+                 splitSettings("stage=1 shard=2 replicate=2 grad-accumulation=2 bucket-bytes=4KiB")));
   return plan;
 }
 
@@ -645,6 +646,32 @@ TEST(VerifyTraining, UpdatesEachBucketOnceFromItsStorages) {
   plan = stage3();
   plan.mutable_facts()->set_optimizer("sgd");
   EXPECT_FINDS(plan, "storages, expected");
+  plan = stage3();
+  plan.mutable_facts()->set_optimizer("adam"); // keeps the same states, computes another update
+  EXPECT_FINDS(plan, "is not the optimizer of the plan, adam");
+  plan = stage3();
+  plan.mutable_facts()->set_optimizer("newton");
+  EXPECT_FINDS(plan, "optimizer is \"newton\", expected one of adamw, ");
+}
+
+TEST(VerifyTraining, KnowsAllOptimizers) {
+  for (const char *optimizer : {"adamw", "adam", "onnx_adam", "sgd", "lion", "rmsprop", "adagrad"}) {
+    plan::Plan plan =
+        planOfText(modelText(2, 16, 32),
+                   splitSettings(std::string("stage=2 shard=2 bucket-bytes=4KiB optimizer=") + optimizer));
+    EXPECT_EQ(allFindings(plan), "nothing") << optimizer;
+    EXPECT_EQ(plan.facts().optimizer(), optimizer);
+    plan::Instruction &update =
+        *std::find_if(segment(plan, "update").mutable_instructions()->begin(),
+                      segment(plan, "update").mutable_instructions()->end(),
+                      [](const auto &i) { return isOptimizer(static_cast<OpKind>(i.op())); });
+    plan::Attribute &kind = *update.add_attributes();
+    kind.set_name("kind");
+    kind.set_text("newton");
+    if (update.attributes_size() == 1) { // else the kind before it counts
+      EXPECT_FINDS(plan, "is not the optimizer of the plan");
+    }
+  }
 }
 
 TEST(VerifyTraining, ComputesTheScalarsFirst) {

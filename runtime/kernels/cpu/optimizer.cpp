@@ -1,10 +1,10 @@
-// adamw, sgd, onnx_adam, adagrad: in place, over the members of a bucket within what all operands hold: the
-// rank's part, or the whole bucket when parameters, gradients and states are whole. Padding is not touched.
-// Nothing is written when the step is skipped.
+// adamw, sgd, onnx_adam, adagrad and their kinds (runtime/plan/optimizers.h): in place, over the members of a
+// bucket within what all operands hold: the rank's part, or the whole bucket when parameters, gradients and
+// states are whole. Padding is not touched. Nothing is written when the step is skipped.
 //
-// Formulas and order of operations are torch's (AdamW, SGD) and ONNX's (the others), element by element in
-// f32, scalars rounded from f64 once. Every operation is rounded by IEEE rules, so a vector lane and a tail
-// give the same bits.
+// Formulas and order of operations are torch's (adamw, adam, sgd, rmsprop), Lion's paper's and ONNX's (the
+// others), element by element in f32, scalars rounded from f64 once. Every operation is rounded by IEEE
+// rules, so a vector lane and a tail give the same bits.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/cpu/optimizer.cpp"
@@ -15,6 +15,7 @@
 #include "runtime/kernels/cpu/bucket_walk.h"
 #include "runtime/kernels/cpu/prepare.h"
 #include "runtime/kernels/cpu/targets.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
 
 #include <cmath>
@@ -42,6 +43,30 @@ struct GroupRates {
       : learningRate(scalars[kScalarLr] * scalars[kScalarGroups + 2 * group + 1]),
         weightDecay(scalars[kScalarGroups + 2 * group]) {}
 };
+
+/// Pointers at the first element of a member range.
+struct Stretched {
+  int64_t n;
+  float *p;
+  const float *g;
+  float *m, *v; // states that the optimizer keeps
+};
+
+/// body(stretch, rates) for each member range; nothing in a skipped step.
+template <typename F> void forMembers(const KernelCall &call, F body) {
+  const auto &state = stateOf<OptimizerState>(call);
+  const double *scalars = pointer<const double>(call.inputs.back());
+  if (scalars[kScalarSkip] != 0)
+    return;
+  forRanges(*call.bucket, state.updated, [&](int64_t begin, int64_t end, const MemberRange &range) {
+    auto kept = [&](size_t k) {
+      return k < call.results.size() ? pointer<float>(call.results[k]) + (begin - state.stateFirst) : nullptr;
+    };
+    body(Stretched{end - begin, pointer<float>(call.results[0]) + (begin - state.parameterFirst),
+                   pointer<const float>(call.inputs[1]) + (begin - state.gradientFirst), kept(1), kept(2)},
+         GroupRates(scalars, range.group));
+  });
+}
 
 // p *= 1 - lr wd;  m += (1 - β1) (g - m);  v = β2 v + (1 - β2) g²;  p -= lr / (1 - β1^t) m / (√v / √(1 -
 // β2^t) + eps)
@@ -75,6 +100,78 @@ void runAdamW(const KernelCall &call) {
       p[i] = decayed + minusStep * first / denominator;
       m[i] = first;
       v[i] = second;
+    }
+  });
+}
+
+// g += wd p;  m += (1 - β1) (g - m);  v = β2 v + (1 - β2) g²;  p -= lr / (1 - β1^t) m / (√v / √(1 - β2^t) +
+// eps)
+void runAdam(const KernelCall &call) {
+  const double *scalars = pointer<const double>(call.inputs[4]);
+  const auto factor = static_cast<float>(scalars[kScalarFactor]);
+  const auto blend1 = static_cast<float>(1 - scalars[kScalarBeta1]);
+  const auto beta2 = static_cast<float>(scalars[kScalarBeta2]);
+  const auto blend2 = static_cast<float>(1 - scalars[kScalarBeta2]);
+  const auto rootCorrection2 = static_cast<float>(std::sqrt(scalars[kScalarCorrection2]));
+  const auto eps = static_cast<float>(scalars[kScalarEps]);
+  const double correction1 = scalars[kScalarCorrection1];
+  forMembers(call, [=](const Stretched &at, const GroupRates &rates) {
+    const auto decay = static_cast<float>(rates.weightDecay);
+    const auto minusStep = static_cast<float>(-rates.learningRate / correction1);
+    auto [n, p, g, m, v] = at;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float gradient = g[i] * factor + decay * p[i];
+      const float first = m[i] + blend1 * (gradient - m[i]);
+      const float second = v[i] * beta2 + blend2 * gradient * gradient;
+      const float denominator = std::sqrt(second) / rootCorrection2 + eps;
+      p[i] = p[i] + minusStep * first / denominator;
+      m[i] = first;
+      v[i] = second;
+    }
+  });
+}
+
+// p *= 1 - lr wd;  p -= lr sign(β1 m + (1 - β1) g);  m = β2 m + (1 - β2) g
+void runLion(const KernelCall &call) {
+  const double *scalars = pointer<const double>(call.inputs[3]);
+  const auto factor = static_cast<float>(scalars[kScalarFactor]);
+  const auto beta1 = static_cast<float>(scalars[kScalarBeta1]);
+  const auto blend1 = static_cast<float>(1 - scalars[kScalarBeta1]);
+  const auto beta2 = static_cast<float>(scalars[kScalarBeta2]);
+  const auto blend2 = static_cast<float>(1 - scalars[kScalarBeta2]);
+  forMembers(call, [=](const Stretched &at, const GroupRates &rates) {
+    const auto keep = static_cast<float>(1 - rates.learningRate * rates.weightDecay);
+    const auto rate = static_cast<float>(rates.learningRate);
+    auto [n, p, g, m, unused] = at;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float gradient = g[i] * factor;
+      const float mixed = m[i] * beta1 + gradient * blend1;
+      const float step = mixed > 0 ? rate : mixed < 0 ? -rate : 0.0F;
+      p[i] = p[i] * keep - step;
+      m[i] = m[i] * beta2 + gradient * blend2;
+    }
+  });
+}
+
+// g += wd p;  s = β2 s + (1 - β2) g²;  p -= lr g / (√s + eps)      (torch calls β2 alpha)
+void runRmsprop(const KernelCall &call) {
+  const double *scalars = pointer<const double>(call.inputs[3]);
+  const auto factor = static_cast<float>(scalars[kScalarFactor]);
+  const auto beta2 = static_cast<float>(scalars[kScalarBeta2]);
+  const auto blend2 = static_cast<float>(1 - scalars[kScalarBeta2]);
+  const auto eps = static_cast<float>(scalars[kScalarEps]);
+  forMembers(call, [=](const Stretched &at, const GroupRates &rates) {
+    const auto decay = static_cast<float>(rates.weightDecay);
+    const auto minusRate = static_cast<float>(-rates.learningRate);
+    auto [n, p, g, s, unused] = at;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float gradient = g[i] * factor + decay * p[i];
+      const float mean = s[i] * beta2 + blend2 * gradient * gradient;
+      p[i] = p[i] + minusRate * gradient / (std::sqrt(mean) + eps);
+      s[i] = mean;
     }
   });
 }
@@ -194,11 +291,16 @@ HWY_EXPORT(runAdamW);
 HWY_EXPORT(runSgd);
 HWY_EXPORT(runOnnxAdam);
 HWY_EXPORT(runAdagrad);
+HWY_EXPORT(runAdam);
+HWY_EXPORT(runLion);
+HWY_EXPORT(runRmsprop);
 
 /// Operands: param grad states… scalars; results lie on param and the states.
 static Status prepareOptimizer(KernelCall &call) {
-  bool isAdam = call.op == OpKind::AdamW || call.op == OpKind::OnnxAdam;
-  size_t states = isAdam ? 2 : call.inputs.size() == 4 ? 1 : 0;
+  const Optimizer *optimizer = optimizerOf(call.op, call.attributes.getString("kind"));
+  if (!optimizer)
+    return refuse(call, "it has no kind \"" + call.attributes.getString("kind") + "\"");
+  size_t states = call.inputs.size() == 3 ? optimizer->leastStates : optimizer->mostStates;
   ZEROCC_TRY(expectCounts(call, 3 + states, 1 + states));
   for (size_t i = 0; i < call.results.size(); ++i)
     if (call.results[i].data != call.inputs[inPlaceOperand(call.op, static_cast<int>(i))].data)
@@ -226,7 +328,13 @@ static Status prepareOptimizer(KernelCall &call) {
                               std::to_string(kMaxGroups));
   setState(call, state);
   chooseTarget();
-  if (call.op == OpKind::AdamW)
+  if (optimizer->name == "adam")
+    call.run = HWY_DYNAMIC_DISPATCH(runAdam);
+  else if (optimizer->name == "lion")
+    call.run = HWY_DYNAMIC_DISPATCH(runLion);
+  else if (optimizer->name == "rmsprop")
+    call.run = HWY_DYNAMIC_DISPATCH(runRmsprop);
+  else if (call.op == OpKind::AdamW)
     call.run = HWY_DYNAMIC_DISPATCH(runAdamW);
   else if (call.op == OpKind::OnnxAdam)
     call.run = HWY_DYNAMIC_DISPATCH(runOnnxAdam);

@@ -41,8 +41,8 @@ Tensor copyOf(const Tensor &tensor) {
 }
 
 void run(OpKind op, const std::vector<const Tensor *> &inputs, const std::vector<const Tensor *> &results,
-         const BucketLayout &bucket) {
-  Expected<KernelCall> call = prepareCall(op, {}, inputs, results, &bucket);
+         const BucketLayout &bucket, const Attributes &attributes = {}) {
+  Expected<KernelCall> call = prepareCall(op, attributes, inputs, results, &bucket);
   ASSERT_TRUE(call) << call.error().text();
   call->run(*call);
 }
@@ -312,6 +312,96 @@ TEST(OnnxsOptimizers, GiveTheSameBitsWhereverAMemberIsCut) {
   }
 }
 
+/// Kinds of the two ops: torch's Adam, RMSprop, and Lion.
+void runKind(const char *kind, Update &u, const BucketLayout &bucket) {
+  Attributes attributes{{"kind", std::string(kind)}};
+  if (kind == std::string("adam"))
+    run(OpKind::AdamW, {&u.p, &u.g, &u.m, &u.v, &u.scalars}, {&u.p, &u.m, &u.v}, bucket, attributes);
+  else
+    run(OpKind::Sgd, {&u.p, &u.g, &u.v, &u.scalars}, {&u.p, &u.v}, bucket, attributes);
+}
+constexpr const char *kKinds[] = {"adam", "rmsprop", "lion"};
+
+TEST(Kinds, FollowTheirFormulas) {
+  forEachTarget([] {
+    Random random(94);
+    BucketLayout bucket = layoutOf(0, 1);
+    std::vector<double> s = updateScalars();
+    for (const std::string kind : kKinds) {
+      Update before(random, bucket.paddedElements), after(before);
+      runKind(kind.c_str(), after, bucket);
+      for (int64_t i = 0; i < bucket.paddedElements; ++i) {
+        int group = groupOf(bucket, i);
+        double p = before.p.data<float>()[i], m = before.m.data<float>()[i], v = before.v.data<float>()[i];
+        if (group >= 0) {
+          double rate = s[kScalarLr] * s[kScalarGroups + 2 * group + 1], decay = s[kScalarGroups + 2 * group];
+          double b1 = s[kScalarBeta1], b2 = s[kScalarBeta2], eps = s[kScalarEps];
+          double g = before.g.data<float>()[i] * s[kScalarFactor];
+          if (kind == "lion") {
+            double mixed = b1 * v + (1 - b1) * g;
+            p = p * (1 - rate * decay) - rate * ((mixed > 0) - (mixed < 0));
+            v = b2 * v + (1 - b2) * g;
+          } else if (kind == "rmsprop") {
+            g += decay * p;
+            v = b2 * v + (1 - b2) * g * g;
+            p -= rate * g / (std::sqrt(v) + eps);
+          } else {
+            g += decay * p;
+            m = b1 * m + (1 - b1) * g;
+            v = b2 * v + (1 - b2) * g * g;
+            p -= rate / s[kScalarCorrection1] * m / (std::sqrt(v) / std::sqrt(s[kScalarCorrection2]) + eps);
+          }
+        }
+        ASSERT_NEAR(after.p.data<float>()[i], p, 5e-7) << kind << " " << i;
+        ASSERT_NEAR(after.m.data<float>()[i], m, 5e-7) << kind << " " << i;
+        ASSERT_NEAR(after.v.data<float>()[i], v, 5e-7) << kind << " " << i;
+      }
+    }
+  });
+}
+
+TEST(Kinds, GiveTheSameBitsWhereverAMemberIsCut) {
+  Random random(95);
+  BucketLayout bucket;
+  bucket.paddedElements = 320;
+  Update before(random, 320);
+  for (const char *kind : kKinds) {
+    bucket.ranges = {{0, 300, 0, 0}};
+    Update whole(before);
+    runKind(kind, whole, bucket);
+    EXPECT_FALSE(whole == before);
+    for (int64_t cut = 1; cut < 300; ++cut) {
+      bucket.ranges = {{0, cut, 0, 0}, {cut, 300, 0, 0}};
+      Update pieces(before);
+      runKind(kind, pieces, bucket);
+      ASSERT_TRUE(pieces == whole) << kind << " " << cut;
+    }
+  }
+}
+
+TEST(Kinds, LionStandsStillWhereNothingPulls) {
+  Random random(96);
+  BucketLayout bucket = layoutOf(0, 1);
+  Update before(random, bucket.paddedElements);
+  std::fill_n(before.g.data<float>(), bucket.paddedElements, 0.0F);
+  std::fill_n(before.v.data<float>(), bucket.paddedElements, 0.0F);
+  for (int group : {0, 1})
+    before.scalars.data<double>()[kScalarGroups + 2 * group] = 0;
+  Update after(before);
+  runKind("lion", after, bucket);
+  EXPECT_TRUE(before == after);
+}
+
+TEST(Kinds, AreOfTheirOp) {
+  Random random(97);
+  BucketLayout bucket = layoutOf(0, 1);
+  Update u(random, bucket.paddedElements);
+  Expected<KernelCall> call = prepareCall(OpKind::Sgd, {{"kind", std::string("adam")}},
+                                          {&u.p, &u.g, &u.m, &u.scalars}, {&u.p, &u.m}, &bucket);
+  ASSERT_FALSE(call);
+  EXPECT_NE(call.error().text().find("it has no kind \"adam\""), std::string::npos) << call.error().text();
+}
+
 TEST(Optimizers, WriteNothingWhenTheStepIsSkipped) {
   Random random(88);
   BucketLayout bucket = layoutOf(0, 1);
@@ -324,6 +414,8 @@ TEST(Optimizers, WriteNothingWhenTheStepIsSkipped) {
   run(OpKind::OnnxAdam, {&after.p, &after.g, &after.m, &after.v, &after.scalars},
       {&after.p, &after.m, &after.v}, bucket);
   run(OpKind::Adagrad, {&after.p, &after.g, &after.v, &after.scalars}, {&after.p, &after.v}, bucket);
+  for (const char *kind : kKinds)
+    runKind(kind, after, bucket);
   EXPECT_TRUE(before == after);
 }
 
