@@ -67,6 +67,7 @@ std::string compileLine(const ModelFlags &flags, const Module &module) {
   repeat("--freeze", flags.freeze);
   repeat("--tie", flags.tie);
   repeat("--untie", flags.untie);
+  line += flags.followLinks ? " --follow-symlinks" : "";
   line += flags.trainBatchNorm ? " --train-batchnorm" : "";
   line += flags.dropout == "file" ? "" : " --dropout " + flags.dropout;
   return line + suggestLoss(module);

@@ -15,6 +15,7 @@ void ModelFlags::add(CLI::App &command) {
                    "normalize by the batch where the exporter has put BatchNormalization into inference mode");
   command.add_option("--dropout", dropout, "file: as the model's Dropout nodes say; off: none")
       ->check(CLI::IsMember({"file", "off"}));
+  command.add_flag("--follow-symlinks", followLinks, "accept external data behind links");
   command.add_option("--untie", untie, "split a shared parameter into one per reader: PATTERN (repeatable)");
 }
 
@@ -44,6 +45,7 @@ Expected<ImportOptions> ModelFlags::importOptions() const {
   options.tie = tie;
   options.untie = untie;
   options.trainBatchNorm = trainBatchNorm;
+  options.followLinks = followLinks;
   options.dropout = dropout;
   options.computeF32 = true; // the only --precision there is
   return options;

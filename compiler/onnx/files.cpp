@@ -92,13 +92,16 @@ std::string directoryOf(const std::string &path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-Expected<std::unique_ptr<ReadOnlyFile>> ReadOnlyFile::adopt(int descriptor) {
+Expected<std::unique_ptr<ReadOnlyFile>> ReadOnlyFile::adopt(int descriptor, Links links) {
   Descriptor guard{descriptor};
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
     return Error(std::string("cannot be examined: ") + std::strerror(errno));
   if (!S_ISREG(status.st_mode))
     return Error("is not a regular file");
+  if (links == Links::refused && status.st_nlink > 1)
+    return Error("has " + std::to_string(status.st_nlink) + " names (hard links), so it may be a file from elsewhere",
+                 "replace it by a copy of its own, or allow links by --follow-symlinks");
   return std::unique_ptr<ReadOnlyFile>(new ReadOnlyFile(guard.release(), status.st_size));
 }
 
@@ -106,24 +109,27 @@ Expected<std::unique_ptr<ReadOnlyFile>> ReadOnlyFile::open(const std::string &pa
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
     return Error(std::string("cannot be opened: ") + std::strerror(errno));
-  return adopt(descriptor);
+  return adopt(descriptor, Links::followed);
 }
 
 Expected<std::unique_ptr<ReadOnlyFile>> ReadOnlyFile::openBeneath(const std::string &directory,
-                                                                  const std::string &relative) {
+                                                                  const std::string &relative, Links links) {
   if (const char *problem = locationProblem(relative))
     return Error("location \"" + relative + "\" is not allowed: " + problem,
                  "external data lies in the model's folder or below, named by a relative path");
   Descriptor base{::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (base.value < 0)
     return Error("folder \"" + directory + "\" cannot be opened: " + std::strerror(errno));
-  int descriptor = openBeneathDirectory(base.value, relative);
+  int descriptor = links == Links::followed
+                       ? ::openat(base.value, relative.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+                       : openBeneathDirectory(base.value, relative);
   if (descriptor < 0)
     return Error("external data \"" + relative + "\" cannot be opened: " + reasonOf(errno),
-                 errno == ELOOP ? "copy the file itself into the model's folder" : "");
-  Expected<std::unique_ptr<ReadOnlyFile>> file = adopt(descriptor);
+                 errno == ELOOP ? "copy the file itself into the model's folder, or allow links by --follow-symlinks" : "");
+  Expected<std::unique_ptr<ReadOnlyFile>> file = adopt(descriptor, links);
   if (!file)
-    return Error("external data \"" + relative + "\" " + file.error().findings().front().message);
+    return Error("external data \"" + relative + "\" " + file.error().findings().front().message,
+                 file.error().findings().front().hint);
   return file;
 }
 

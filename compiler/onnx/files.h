@@ -10,14 +10,19 @@
 
 namespace zerocc {
 
+/// What leads to a file that a model names: nothing but folders and the file itself, or links too.
+enum class Links { refused, followed };
+
 /// A regular file open for reading.
 class ReadOnlyFile {
 public:
   /// A file the user names: links are followed.
   static Expected<std::unique_ptr<ReadOnlyFile>> open(const std::string &path);
-  /// A file that a model names: it must lie in `directory` or below, and no link may lead there. `directory` is the
-  /// user's, so it may be a link itself.
-  static Expected<std::unique_ptr<ReadOnlyFile>> openBeneath(const std::string &directory, const std::string &relative);
+  /// A file that a model names: it must lie in `directory` or below, no link may lead there, and it has no second name
+  /// (a hard link may be to a file from elsewhere). `directory` is the user's, so it may be a link itself.
+  /// With Links::followed only the name is checked: it has no "..", but links may lead anywhere.
+  static Expected<std::unique_ptr<ReadOnlyFile>> openBeneath(const std::string &directory, const std::string &relative,
+                                                             Links links = Links::refused);
   ~ReadOnlyFile();
   ReadOnlyFile(const ReadOnlyFile &) = delete;
 
@@ -29,7 +34,7 @@ public:
 
 private:
   ReadOnlyFile(int descriptor, int64_t size) : descriptor_(descriptor), size_(size) {}
-  static Expected<std::unique_ptr<ReadOnlyFile>> adopt(int descriptor);
+  static Expected<std::unique_ptr<ReadOnlyFile>> adopt(int descriptor, Links links);
 
   int descriptor_;
   int64_t size_;

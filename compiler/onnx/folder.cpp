@@ -4,6 +4,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
+
 namespace zerocc {
 
 void Folder::note(const Node &node) {
@@ -23,16 +25,59 @@ bool Folder::tooLarge(const Value *value) const {
   return elements > kMaxFoldedElements;
 }
 
+/// About how many steps the interpreter takes for a node.
+static int64_t workOf(const Node &node) {
+  int64_t work = 1;
+  for (const Value *result : node.results)
+    work += result->type.elements();
+  if (node.op == OpKind::MatMul && node.input(0)->type.rank() > 0)
+    return work * std::max<int64_t>(node.input(0)->type.dims.back(), 1);
+  int64_t read = 0;
+  for (const Value *input : node.inputs)
+    read += input->type.elements();
+  bool isWindowed =
+      node.op == OpKind::Conv || node.op == OpKind::ConvDataGrad || node.op == OpKind::ConvWeightGrad;
+  return isWindowed ? work * std::max<int64_t>(read, 1) : work + read;
+}
+
+void Folder::keep(const Value *value, std::unique_ptr<HostTensor> host) {
+  kept_ += value->type.elements();
+  hosts_[value] = std::move(host);
+}
+
+/// Constants are computed again when asked for again. Small ones stay: there may be many, and they are shapes.
+void Folder::dropUnneeded(llvm::ArrayRef<const Value *> wanted) {
+  constexpr int64_t kSmall = 1024;
+  if (kept_ <= dropAbove_)
+    return;
+  llvm::DenseSet<const Value *> needed = given_;
+  for (const Value *value : wanted) {
+    needed.insert(value);
+    if (value->definition)
+      needed.insert(value->definition->inputs.begin(), value->definition->inputs.end());
+  }
+  for (auto &[value, host] : hosts_)
+    if (host && value->type.elements() > kSmall && !needed.count(value)) {
+      kept_ -= value->type.elements();
+      host.reset();
+    }
+  dropAbove_ = kept_ + kMaxKeptElements; // looked through again after as much has come
+}
+
+void Folder::release() {
+  given_.clear();
+  dropUnneeded({});
+}
+
 const HostTensor *Folder::hostOfGlobal(const Value *value) {
-  std::unique_ptr<HostTensor> &host = hosts_[value];
-  if (host)
-    return host.get();
+  if (auto known = hosts_.find(value); known != hosts_.end() && known->second)
+    return known->second.get();
   const Constant *constant = module_.constantOf(value);
   if (!constant)
     return nullptr;
   if (constant->source.kind == DataSource::Kind::inlineBytes) {
-    host = std::make_unique<HostTensor>(HostTensor::fromBytes(value->type, constant->source.bytes));
-    return host.get();
+    keep(value, std::make_unique<HostTensor>(HostTensor::fromBytes(value->type, constant->source.bytes)));
+    return hosts_[value].get();
   }
   if (value->type.bytes() > kMaxReadBytes) {
     fault = "constant \"" + value->name + "\" (" + print(value->type) + ") is too large to compute with";
@@ -43,13 +88,14 @@ const HostTensor *Folder::hostOfGlobal(const Value *value) {
     fault = bytes.error().findings().front().message;
     return nullptr;
   }
-  host = std::make_unique<HostTensor>(HostTensor::fromBytes(value->type, *bytes));
-  return host.get();
+  keep(value, std::make_unique<HostTensor>(HostTensor::fromBytes(value->type, *bytes)));
+  return hosts_[value].get();
 }
 
 const HostTensor *Folder::evaluate(const Value *wanted) {
   if (!isConstant(wanted))
     return nullptr;
+  given_.insert(wanted);
   // Chains of constants can be long, so the operands are visited with a stack of our own.
   std::vector<const Value *> stack{wanted};
   while (!stack.empty()) {
@@ -78,6 +124,11 @@ const HostTensor *Folder::evaluate(const Value *wanted) {
       }
     if (!ready)
       continue;
+    if ((work_ += workOf(node)) > kMaxFoldingWork) {
+      work_ = kMaxFoldingWork; // does not overflow, however often it is asked
+      fault = "computing the model's constants takes more than " + std::to_string(kMaxFoldingWork) + " steps";
+      return nullptr;
+    }
     llvm::SmallVector<const HostTensor *, 4> operands;
     for (const Value *input : node.inputs)
       operands.push_back(hosts_[input].get());
@@ -87,8 +138,14 @@ const HostTensor *Folder::evaluate(const Value *wanted) {
       return nullptr;
     }
     for (size_t i = 0; i < node.results.size(); ++i)
-      hosts_[node.results[i]] = std::make_unique<HostTensor>(std::move((*results)[i]));
+      if (std::unique_ptr<HostTensor> &host = hosts_[node.results[i]]; !host)
+        keep(node.results[i], std::make_unique<HostTensor>(std::move((*results)[i])));
     stack.pop_back();
+    dropUnneeded(stack);
+    if (kept_ > 8 * kMaxKeptElements) {
+      fault = "computing the model's constants takes too much memory";
+      return nullptr;
+    }
   }
   return hosts_[wanted].get();
 }

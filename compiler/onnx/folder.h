@@ -3,6 +3,7 @@
 #include "compiler/ir/module.h"
 #include "compiler/ops/interpreter.h"
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/DenseSet.h"
 
 #include <functional>
@@ -10,6 +11,8 @@
 namespace zerocc {
 
 constexpr int64_t kMaxFoldedElements = int64_t(1) << 22; // of one tensor on the host
+constexpr int64_t kMaxKeptElements = int64_t(1) << 22;   // of all, before those not needed any more are dropped
+constexpr int64_t kMaxFoldingWork = int64_t(1) << 30;    // elements and products, of a whole import
 constexpr int64_t kMaxReadBytes = int64_t(16) << 20;     // of one stored constant
 
 /// Knows which values depend on constants only (never on a parameter or an input), and computes them with the plain
@@ -26,15 +29,21 @@ public:
   /// The value on the host; null when it is no constant, too large, or cannot be computed (then `fault` says why).
   const HostTensor *evaluate(const Value *value);
   std::string fault;
+  /// What `evaluate` gave so far is not looked at any more: large values may go.
+  void release();
 
 private:
   const HostTensor *hostOfGlobal(const Value *value);
   bool tooLarge(const Value *value) const;
+  void keep(const Value *value, std::unique_ptr<HostTensor> host);
+  void dropUnneeded(llvm::ArrayRef<const Value *> wanted);
 
   Module &module_;
   Reader read_;
   llvm::DenseSet<const Value *> constants_; // results of nodes
   llvm::DenseMap<const Value *, std::unique_ptr<HostTensor>> hosts_;
+  llvm::DenseSet<const Value *> given_; // by `evaluate`, since `release`
+  int64_t kept_ = 0, dropAbove_ = kMaxKeptElements, work_ = 0;
 };
 
 } // namespace zerocc

@@ -22,6 +22,8 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
   }
   if (std::vector<Diagnostic> findings = checkStructure(model); !findings.empty())
     return Error(std::move(findings));
+  for (std::string &note : model.sharedBytes())
+    report.notes.push_back(std::move(note));
   if (training.isThere) {
     ZEROCC_ASSIGN(report.training, readTraining(model, training, report));
     model.trained = report.training->parameters;
@@ -67,9 +69,14 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
   return module;
 }
 
-/// Names from a file may hold line breaks; a finding is one line.
+/// Names from a file may hold line breaks; a finding is one line. More findings than anybody reads are counted.
 static Error oneLineEach(const Error &error) {
+  constexpr size_t kMaxFindings = 200;
   std::vector<Diagnostic> findings = error.findings();
+  if (size_t all = findings.size(); all > kMaxFindings) {
+    findings.resize(kMaxFindings);
+    findings.push_back({"and " + std::to_string(all - kMaxFindings) + " more findings", ""});
+  }
   for (Diagnostic &finding : findings)
     for (std::string *text : {&finding.message, &finding.hint})
       for (size_t at = 0; (at = text->find('\n', at)) != std::string::npos;)
@@ -80,7 +87,8 @@ static Error oneLineEach(const Error &error) {
 Expected<std::unique_ptr<Module>> importOnnx(const std::string &path, const ImportOptions &options,
                                              ImportReport *report) {
   ImportReport own;
-  Expected<std::unique_ptr<LoadedModel>> model = loadModel(path);
+  Expected<std::unique_ptr<LoadedModel>> model =
+      loadModel(path, options.followLinks ? Links::followed : Links::refused);
   if (!model)
     return model.error().in(path);
   Expected<std::unique_ptr<Module>> module = importLoaded(**model, options, report ? *report : own);
@@ -108,8 +116,9 @@ StoredWeights::StoredWeights(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
 StoredWeights::~StoredWeights() = default;
 
-Expected<std::unique_ptr<StoredWeights>> StoredWeights::open(const std::string &path) {
-  Expected<std::unique_ptr<LoadedModel>> model = loadModel(path);
+Expected<std::unique_ptr<StoredWeights>> StoredWeights::open(const std::string &path, bool followLinks) {
+  Expected<std::unique_ptr<LoadedModel>> model =
+      loadModel(path, followLinks ? Links::followed : Links::refused);
   if (!model)
     return model.error().in(path);
   auto implementation = std::make_unique<Implementation>();

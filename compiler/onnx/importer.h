@@ -20,6 +20,7 @@ struct ImportOptions {
   std::vector<std::string> freeze, trainable;    // glob patterns over parameter names; trainable wins
   std::vector<std::string> tie, untie;           // glob patterns over initializer or parameter names
   bool inference = false;                        // no parameter is trainable, Dropout and BatchNormalization infer
+  bool followLinks = false;                      // --follow-symlinks: on the way to external data
   bool trainBatchNorm = false;                   // --train-batchnorm: inference nodes train as well
   bool computeF32 = false;                       // --precision f32: floats of other sizes are computed in f32
   std::string dropout = "file";                  // --dropout: file (as the nodes say), off
@@ -101,7 +102,7 @@ struct StoredTensor {
 /// The weights of a model file, read on demand (also from its external data files).
 class StoredWeights {
 public:
-  static Expected<std::unique_ptr<StoredWeights>> open(const std::string &path);
+  static Expected<std::unique_ptr<StoredWeights>> open(const std::string &path, bool followLinks = false);
   ~StoredWeights();
   Expected<StoredTensor> read(const std::string &initializer) const;
 

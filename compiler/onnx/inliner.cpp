@@ -131,8 +131,10 @@ private:
 
   std::string fresh(const std::string &wanted) {
     std::string name = wanted;
-    for (int i = 2; !used_.insert(name).second; ++i)
-      name = wanted + "~" + std::to_string(i);
+    if (!used_.insert(name).second) // counts on from where it ended before: calls repeat their names
+      for (int &i = repeats_[wanted]; !used_.insert(name).second;)
+        name = wanted + "~" + std::to_string(++i + 1);
+    nameBytes_ += static_cast<int64_t>(name.size());
     return name;
   }
 
@@ -175,6 +177,11 @@ private:
                      std::vector<FlatNode> &out) {
     if (++flat_->nodes > kMaxNodes)
       return Error("inlining the model's functions makes more than " + std::to_string(kMaxNodes) + " nodes");
+    nameBytes_ += static_cast<int64_t>(frame.path.size() + frame.scope.size());
+    if (nameBytes_ > kMaxFlatNameBytes)
+      return Error("inlining the model's functions makes names of more than " + std::to_string(kMaxFlatNameBytes) +
+                       " bytes",
+                   "shorten the names of nodes and values");
     FlatNode flat;
     flat.name = node.name().empty() ? "" : frame.path + node.name();
     flat.scope = scopeOf(node, frame);
@@ -323,6 +330,8 @@ private:
   std::map<std::string, int64_t> opsets_;
   std::map<std::string, Function> functions_;
   std::set<std::string> used_;
+  std::map<std::string, int> repeats_;
+  int64_t nameBytes_ = 0;
 };
 
 } // namespace

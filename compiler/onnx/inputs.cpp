@@ -115,6 +115,9 @@ private:
     const onnx::TensorShapeProto *shape = shapeOf(input);
     if (!shape)
       return find(title + " has no shape, not even a rank", "export the model with the shapes of its inputs");
+    if (shape->dim_size() > kMaxRank)
+      return find(title + " has " + std::to_string(shape->dim_size()) + " dimensions; the limit is " +
+                  std::to_string(kMaxRank));
     TensorType type{*dtype, {}};
     std::string text;
     bool bound = true;

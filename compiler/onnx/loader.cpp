@@ -1,5 +1,7 @@
 #include "compiler/onnx/loader.h"
 
+#include "compiler/onnx/external_data.h"
+
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -101,42 +103,6 @@ std::string packTyped(const onnx::TensorProto &tensor, DType dtype, int64_t begi
   return "";
 }
 
-bool isExternal(const onnx::TensorProto &tensor) {
-  return tensor.has_data_location() && tensor.data_location() == onnx::TensorProto::EXTERNAL;
-}
-
-/// The entries of external_data: location is a must, offset and length are byte counts.
-struct ExternalRange {
-  std::string location;
-  int64_t offset = 0;
-  std::optional<int64_t> length;
-};
-
-Expected<ExternalRange> externalRange(const onnx::TensorProto &tensor) {
-  ExternalRange range;
-  for (const onnx::StringStringEntryProto &entry : tensor.external_data()) {
-    auto number = [&]() -> Expected<int64_t> {
-      int64_t value = 0;
-      if (llvm::StringRef(entry.value()).getAsInteger(10, value) || value < 0)
-        return Error("external data: " + entry.key() + " \"" + entry.value() + "\" is not a byte count");
-      return value;
-    };
-    if (entry.key() == "location") {
-      range.location = entry.value();
-    } else if (entry.key() == "offset") {
-      ZEROCC_ASSIGN(range.offset, number());
-    } else if (entry.key() == "length") {
-      ZEROCC_ASSIGN(int64_t length, number());
-      range.length = length;
-    } else if (entry.key() != "checksum" && entry.key() != "basepath") {
-      return Error("external data: unknown key \"" + entry.key() + "\"");
-    }
-  }
-  if (range.location.empty())
-    return Error("external data without a location");
-  return range;
-}
-
 int deepestNesting(llvm::StringRef text) {
   int depth = 0, deepest = 0;
   for (char c : text) {
@@ -215,6 +181,8 @@ Expected<TensorType> LoadedModel::typeOf(const onnx::TensorProto &tensor) {
   std::optional<DType> dtype = dtypeFromOnnx(tensor.data_type());
   if (!dtype)
     return Error("tensors of " + onnxTypeName(tensor.data_type()) + " are not supported");
+  if (tensor.dims_size() > kMaxRank)
+    return Error(std::to_string(tensor.dims_size()) + " dimensions; the limit is " + std::to_string(kMaxRank));
   TensorType type{*dtype, {}};
   int64_t bytes = byteSize(*dtype);
   for (int64_t dim : tensor.dims()) {
@@ -235,16 +203,6 @@ const PayloadRange *LoadedModel::payloadOf(const onnx::TensorProto &tensor) cons
   return nullptr;
 }
 
-Expected<const ReadOnlyFile *> LoadedModel::externalFile(const std::string &location) {
-  std::unique_ptr<ReadOnlyFile> &file = externalFiles_[location];
-  if (!file) {
-    if (!file_)
-      return Error("a model given as text cannot have external data");
-    ZEROCC_ASSIGN(file, ReadOnlyFile::openBeneath(directoryOf(path), location));
-  }
-  return static_cast<const ReadOnlyFile *>(file.get());
-}
-
 bool LoadedModel::hasBytes(const onnx::TensorProto &tensor) const { return !weightless || !isExternal(tensor); }
 
 Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
@@ -258,17 +216,7 @@ Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
   if (isExternal(tensor)) {
     if (hasRaw || typed)
       return Error("it has both external data and data of its own");
-    ZEROCC_ASSIGN(ExternalRange range, externalRange(tensor));
-    if (range.length && *range.length != bytes)
-      return Error("external data of " + std::to_string(*range.length) + " bytes for " + print(type) + ", which takes " +
-                   std::to_string(bytes));
-    if (!hasBytes(tensor))
-      return success();
-    ZEROCC_ASSIGN(const ReadOnlyFile *file, externalFile(range.location));
-    if (range.offset > file->size() || bytes > file->size() - range.offset)
-      return Error("external data [" + std::to_string(range.offset) + ", +" + std::to_string(bytes) +
-                   ") lies outside \"" + range.location + "\" of " + std::to_string(file->size()) + " bytes");
-    return success();
+    return checkExternal(tensor, type);
   }
   if (hasRaw && typed)
     return Error("it has both raw and typed data");
@@ -337,7 +285,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
   return model;
 }
 
-Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path) {
+Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path, Links links) {
   ZEROCC_ASSIGN(std::unique_ptr<ReadOnlyFile> file, ReadOnlyFile::open(path));
   if (file->size() > kMaxFileBytes)
     return Error("a file of " + std::to_string(file->size()) + " bytes; ONNX files end at 2 GiB",
@@ -346,12 +294,14 @@ Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path) {
   if (llvm::StringRef(path).endswith(".onnxtxt")) {
     ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModelText(bytes));
     model->path = path;
+    model->links = links;
     model->file_ = std::move(file);
     return model;
   }
   ZEROCC_ASSIGN(ReducedModel reduced, scanModel(bytes));
   auto model = std::make_unique<LoadedModel>();
   model->path = path;
+  model->links = links;
   model->payloads_ = std::move(reduced.payloads);
   google::protobuf::io::ArrayInputStream stream(reduced.bytes.data(), static_cast<int>(reduced.bytes.size()));
   google::protobuf::io::CodedInputStream coded(&stream);

@@ -14,12 +14,15 @@
 
 namespace zerocc {
 
+constexpr int kMaxRank = 64; // of inputs and stored tensors
+
 /// A parsed model whose big payloads stayed in their files.
 class LoadedModel {
 public:
   onnx::ModelProto proto;
   std::string path;        // as given; "<text>" for text
   std::optional<std::vector<std::string>> trained; // initializers, when the model has its own training form
+  Links links = Links::refused; // on the way to external data
   bool weightless = false; // marked: external data is not there, the model is a shape to plan with
 
   /// Dtype and dims of a stored tensor; fails on dtypes without a counterpart and on dims that are negative or overflow.
@@ -32,18 +35,30 @@ public:
   Expected<std::string> bytesOf(const onnx::TensorProto &tensor) const;
   Expected<std::string> bytesOf(const onnx::TensorProto &tensor, int64_t offset, int64_t length) const;
 
+  /// Notes on different tensors, of those checked so far, that share bytes of external files.
+  std::vector<std::string> sharedBytes() const;
+
 private:
-  friend Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
+  friend Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path, Links links);
   const PayloadRange *payloadOf(const onnx::TensorProto &tensor) const;
   Expected<const ReadOnlyFile *> externalFile(const std::string &location);
+  Status checkExternal(const onnx::TensorProto &tensor, const TensorType &type);
+  Status checkSum(const std::string &location, const std::string &checksum);
+
+  struct ExternalUse {
+    std::string tensor;
+    int64_t begin, end;
+  };
 
   std::unique_ptr<ReadOnlyFile> file_;
   std::vector<PayloadRange> payloads_;
   std::map<std::string, std::unique_ptr<ReadOnlyFile>> externalFiles_;
+  std::map<std::string, std::string> checksums_;                // of external files, in hexadecimal
+  std::map<std::string, std::vector<ExternalUse>> externalUses_; // by location
 };
 
 /// Reads a model file; nothing of it is checked yet but the wire format. *.onnxtxt is read as text.
-Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path);
+Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path, Links links = Links::refused);
 Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text);
 
 /// The mark in the model's metadata_props; its value is "true".

@@ -263,6 +263,10 @@ Operand contract(NodeLowering &n, Operand x, Operand y, const Letters &kept) {
 } // namespace
 
 Values lowerEinsum(NodeLowering &n) {
+  constexpr int kMaxOperands = 64; // each is contracted with what all later ones keep
+  if (n.operandCount() > kMaxOperands)
+    return {n.fail(std::to_string(n.operandCount()) + " operands; the limit is " + std::to_string(kMaxOperands),
+                   "multiply in several steps")};
   std::optional<Equation> equation = parseEquation(n);
   if (!equation)
     return {nullptr};

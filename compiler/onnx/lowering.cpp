@@ -201,8 +201,10 @@ private:
 
   void lowerNodes(const FlatGraph &graph) {
     for (const FlatNode &node : graph.nodes)
-      if (llvm::any_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); }))
+      if (llvm::any_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); })) {
+        folder_.release();
         lowerNode(node);
+      }
   }
 
   void find(const FlatNode &node, const Diagnostic &finding) {

@@ -103,6 +103,7 @@ private:
   }
 
   void decide(Value *value) {
+    folder_.release();
     Node *node = value->definition;
     bool isSmall = value->type.bytes() <= kInlineConstantBytes;
     bool isInline = !node && isSmall, isBroadcast = node && node->op == OpKind::Broadcast;

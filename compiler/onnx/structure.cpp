@@ -335,7 +335,7 @@ private:
     }
   }
 
-  /// Nodes after inlining; -1 when calls form a cycle or nest too deep (said once).
+  /// Nodes after inlining, and one for every call: bodies may be empty. -1 when calls form a cycle or nest too deep (said once).
   template <typename Nodes> int64_t inlinedNodes(const Nodes &nodes, std::vector<std::string> &stack) {
     int64_t total = 0;
     eachNode(nodes, [&](const onnx::NodeProto &node) {
@@ -343,7 +343,7 @@ private:
         return;
       auto function = functions_.find(functionKey(node));
       int64_t own = function == functions_.end() ? 1 : inlinedNodesOf(*function->second, stack);
-      total = own < 0 ? -1 : std::min(total + own, kMaxNodes + 1);
+      total = own < 0 ? -1 : std::min(total + own, kMaxNodes + 1); // saturates
     });
     return total;
   }
@@ -362,15 +362,18 @@ private:
     }
     stack.push_back(key);
     int64_t size = inlinedNodes(function.node(), stack);
+    size += size >= 0;
     stack.pop_back();
     return functionSizes_[key] = size;
   }
 
   void checkCalls() {
     std::vector<std::string> stack;
-    int64_t total = inlinedNodes(proto_.graph().node(), stack);
-    if (total > kMaxNodes)
-      find("inlining the model's functions makes more than " + std::to_string(kMaxNodes) + " nodes");
+    int64_t total = inlinedNodes(proto_.graph().node(), stack), written = 0;
+    eachNode(proto_.graph().node(), [&](const onnx::NodeProto &) { ++written; });
+    if (total - written > kMaxInlined)
+      find("inlining the model's functions makes more than " + std::to_string(kMaxInlined) + " nodes",
+           "export without functions");
     eachNode(proto_.graph().node(), [&](const onnx::NodeProto &node) { checkArity(node); });
     for (const onnx::FunctionProto &function : proto_.functions())
       eachNode(function.node(), [&](const onnx::NodeProto &node) { checkArity(node); });

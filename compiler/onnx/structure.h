@@ -9,6 +9,8 @@ namespace zerocc {
 constexpr int64_t kNewestOpset = 28; // of ai.onnx, that we have read
 constexpr int64_t kOldestIrVersion = 3, kNewestIrVersion = 14;
 constexpr int kMaxCallDepth = 100;
+constexpr int64_t kMaxInlined = 200000;            // calls and nodes that calls become, together
+constexpr int64_t kMaxFlatNameBytes = 128LL << 20; // of all names after inlining: calls make them longer
 
 /// "" for "ai.onnx".
 std::string normalDomain(const std::string &domain);

@@ -101,6 +101,13 @@ static int openByComponents(int directory, const std::string &name) {
   return at;
 }
 
+Expected<std::shared_ptr<const MappedFile>> MappedFile::openThroughLinks(const std::string &directory,
+                                                                         const std::string &name) {
+  if (const char *reason = whyNotBeneath(name))
+    return Error("file name \"" + name + "\" " + reason, "it must be a plain path inside " + directory);
+  return open(directory + "/" + name);
+}
+
 Expected<std::shared_ptr<const MappedFile>>
 MappedFile::openBeneath(const std::string &directory, const std::string &name, bool byComponents) {
   std::string path = directory + "/" + name;

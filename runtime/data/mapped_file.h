@@ -25,6 +25,10 @@ public:
   static Expected<std::shared_ptr<const MappedFile>>
   openBeneath(const std::string &directory, const std::string &name, bool byComponents = false);
 
+  /// The same by leave of the user to follow links, wherever they lead; `name` itself must stay inside.
+  static Expected<std::shared_ptr<const MappedFile>> openThroughLinks(const std::string &directory,
+                                                                      const std::string &name);
+
   MappedFile(const MappedFile &) = delete;
   ~MappedFile();
 

@@ -335,7 +335,7 @@ private:
     std::shared_ptr<const MappedFile> &file = weights_.externalFiles_[external.location];
     if (!file) {
       Expected<std::shared_ptr<const MappedFile>> opened =
-          options_.followSymlinks ? MappedFile::open(folder_ + "/" + external.location)
+          options_.followSymlinks ? MappedFile::openThroughLinks(folder_, external.location)
                                   : MappedFile::openBeneath(folder_, external.location);
       if (!opened)
         return opened.error().in("external data");

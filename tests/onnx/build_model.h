@@ -51,4 +51,52 @@ inline void addMetadata(google::protobuf::Message &message, int field, const std
   message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(field, entry.SerializeAsString());
 }
 
+/// An initializer whose bytes are as given, whatever the dims say.
+inline onnx::TensorProto &addTensor(onnx::ModelProto &model, const std::string &name, int type,
+                             std::vector<int64_t> dims, const std::string &raw) {
+  onnx::TensorProto &tensor = *model.mutable_graph()->add_initializer();
+  tensor.set_name(name);
+  tensor.set_data_type(type);
+  *tensor.mutable_dims() = {dims.begin(), dims.end()};
+  tensor.set_raw_data(raw);
+  return tensor;
+}
+
+/// A function "local::NAME" of one input v and one output r, without nodes.
+inline onnx::FunctionProto functionOf(const std::string &name) {
+  onnx::FunctionProto function;
+  function.set_name(name);
+  function.set_domain("local");
+  function.add_input("v");
+  function.add_output("r");
+  for (const char *domain : {"", "local"}) {
+    onnx::OperatorSetIdProto &import = *function.add_opset_import();
+    import.set_domain(domain);
+    import.set_version(domain[0] ? 1 : 17);
+  }
+  return function;
+}
+
+/// Ops called f… are such functions, others ONNX's.
+inline onnx::NodeProto &addNode(onnx::FunctionProto &function, const std::string &op, const std::string &from,
+                         const std::string &to) {
+  onnx::NodeProto &node = *function.add_node();
+  node.set_op_type(op);
+  node.set_domain(op[0] == 'f' ? "local" : "");
+  node.add_input(from);
+  node.add_output(to);
+  return node;
+}
+
+/// A model of one call.
+inline onnx::ModelProto modelCalling(const std::string &function) {
+  onnx::ModelProto model = modelFromText("g (float[B, 4] x) => (float[B, 4] y) { y = Relu (x) }");
+  onnx::OperatorSetIdProto &import = *model.add_opset_import();
+  import.set_domain("local");
+  import.set_version(1);
+  model.mutable_graph()->mutable_node(0)->set_domain("local");
+  model.mutable_graph()->mutable_node(0)->set_op_type(function);
+  return model;
+}
+
 } // namespace zerocc
