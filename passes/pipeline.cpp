@@ -9,6 +9,7 @@
 #include "passes/hoist_constants.h"
 #include "passes/insert_fetch_release.h"
 #include "passes/insert_sync.h"
+#include "passes/lower_rank_means.h"
 #include "passes/materialize_views.h"
 #include "passes/partition.h"
 #include "passes/plan_memory.h"
@@ -33,6 +34,7 @@ constexpr LadderRow kLadder[] = {
     {"rematerialize", rematerialize, nullptr},
     {"materialize-views", materializeViews, nullptr},
     {"partition", partition, checkEveryParameterInOneBucket},
+    {"lower-rank-means", lowerRankMeans, nullptr},
     {"build-step", buildStep, nullptr},
     {"insert-fetch-release", insertFetchRelease, checkFetchesAndSpreads},
     {"schedule", schedule, checkStartsBeforeWaits},

@@ -69,6 +69,7 @@ std::string compileLine(const ModelFlags &flags, const Module &module) {
   repeat("--untie", flags.untie);
   line += flags.followLinks ? " --follow-symlinks" : "";
   line += flags.trainBatchNorm ? " --train-batchnorm" : "";
+  line += flags.syncBatchNorm ? " --sync-batchnorm" : "";
   line += flags.dropout == "file" ? "" : " --dropout " + flags.dropout;
   return line + suggestLoss(module);
 }

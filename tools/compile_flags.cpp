@@ -13,6 +13,8 @@ void ModelFlags::add(CLI::App &command) {
   command.add_option("--tie", tie, "keep one parameter of what the model shares: PATTERN (repeatable)");
   command.add_flag("--train-batchnorm", trainBatchNorm,
                    "normalize by the batch where the exporter has put BatchNormalization into inference mode");
+  command.add_flag("--sync-batchnorm", syncBatchNorm,
+                   "batch norm by the micro-batches of all ranks together; else each rank has statistics of its own");
   command.add_option("--dropout", dropout, "file: as the model's Dropout nodes say; off: none")
       ->check(CLI::IsMember({"file", "off"}));
   command.add_flag("--follow-symlinks", followLinks, "accept external data behind links");
@@ -46,6 +48,7 @@ Expected<ImportOptions> ModelFlags::importOptions() const {
   options.untie = untie;
   options.trainBatchNorm = trainBatchNorm;
   options.followLinks = followLinks;
+  options.syncBatchNorm = syncBatchNorm;
   options.dropout = dropout;
   options.computeF32 = true; // the only --precision there is
   return options;

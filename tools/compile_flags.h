@@ -12,7 +12,7 @@ struct ModelFlags {
   std::string model;
   std::vector<std::string> dims, inputs, trainable, freeze, tie, untie;
   int64_t microBatch = 1;
-  bool trainBatchNorm = false, followLinks = false;
+  bool trainBatchNorm = false, syncBatchNorm = false, followLinks = false;
   std::string dropout = "file";
   void add(CLI::App &command);
   Expected<ImportOptions> importOptions() const;

@@ -78,7 +78,11 @@ void reportDamage(const FlatModel &flat, const ImportOptions &options, ImportRep
     note(plural(inference, "BatchNormalization node") + " in inference mode (the first is \"" +
          census.firstBatchNorm +
          "\"): the stored statistics are used and stay as they are; --train-batchnorm trains them");
-  if (census.trainingBatchNorms > 0 || (inference > 0 && options.trainBatchNorm))
+  const bool trains = census.trainingBatchNorms > 0 || (inference > 0 && options.trainBatchNorm);
+  if (trains && options.syncBatchNorm)
+    note("batch norm: normalizes by the micro-batches of all ranks together (--sync-batchnorm), an exchange for each "
+         "statistic; variance divided by the number of values, as ONNX defines it");
+  else if (trains)
     note("batch norm: every rank normalizes by its own micro-batch; running statistics are moved by each and "
          "averaged "
          "over the ranks after every step (variance divided by the batch's size, as ONNX defines it)");

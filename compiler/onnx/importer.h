@@ -21,6 +21,7 @@ struct ImportOptions {
   std::vector<std::string> tie, untie;           // glob patterns over initializer or parameter names
   bool inference = false;                        // no parameter is trainable, Dropout and BatchNormalization infer
   bool followLinks = false;                      // --follow-symlinks: on the way to external data
+  bool syncBatchNorm = false;                    // --sync-batchnorm: statistics of all ranks' micro-batches together
   bool trainBatchNorm = false;                   // --train-batchnorm: inference nodes train as well
   bool computeF32 = false;                       // --precision f32: floats of other sizes are computed in f32
   std::string dropout = "file";                  // --dropout: file (as the nodes say), off

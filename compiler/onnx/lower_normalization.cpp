@@ -56,8 +56,8 @@ bool trainsBatchNormalization(const FlatNode &node, const ImportOptions &options
   return trains || options.trainBatchNorm;
 }
 
-// (x - mean) / √(variance + eps) scale + bias per channel (axis 1). In training mean and variance are the batch's own
-// (divided by its size, as ONNX has it), and a running statistic becomes momentum old + (1 - momentum) new.
+// (x - mean) / √(variance + eps) scale + bias per channel (axis 1). In training mean and variance are the micro-batch's
+// own, of the rank or of all ranks (divided by its size, as ONNX has it), and a running statistic becomes momentum old + (1 - momentum) new.
 Values lowerBatchNormalization(NodeLowering &n) {
   Value *x = n.in(0);
   if (!needChannels(n, x))
@@ -81,7 +81,10 @@ Values lowerBatchNormalization(NodeLowering &n) {
   std::iota(axes.begin(), axes.end(), 0);
   axes.erase(axes.begin() + 1);
   const double count = static_cast<double>(x->type.elements()) / static_cast<double>(std::max<int64_t>(1, x->type.dims[1]));
-  auto mean = [&](Value *value) { return n.div(n.reduceSum(value, axes), count); };
+  auto mean = [&](Value *value) {
+    Value *own = n.div(n.reduceSum(value, axes), count);
+    return n.options.syncBatchNorm && own ? n.emit(OpKind::RankMean, {own}) : own; // all ranks have as many samples
+  };
   Value *batchMean = mean(x);
   Value *centred = n.sub(x, perChannel(n, batchMean, x));
   Value *batchVariance = mean(n.mul(centred, centred));

@@ -1,4 +1,4 @@
-// Gradient rules of randomness and of sums over ranks: both are linear and their own transposes.
+// Gradient rules of randomness and of means over ranks: both are linear and their own transposes.
 
 #include "compiler/ops/op_table.h"
 
@@ -9,9 +9,9 @@ Gradients dropoutGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Valu
   return {g.make(OpKind::Dropout, {dys[0], y.input(1)}, y.attributes)->result(), kNoGradient};
 }
 
-// y = Σ_ranks x           dx = Σ_ranks dy
-Gradients rankSumGradient(GradientBuilder &g, const Node &, llvm::ArrayRef<Value *> dys) {
-  return {g.make(OpKind::RankSum, {dys[0]})->result()};
+// y = mean_ranks x        dx = mean_ranks dy: what every rank's loss says of it, as the losses add up
+Gradients rankMeanGradient(GradientBuilder &g, const Node &, llvm::ArrayRef<Value *> dys) {
+  return {g.make(OpKind::RankMean, {dys[0]})->result()};
 }
 
 } // namespace zerocc

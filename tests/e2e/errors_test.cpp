@@ -280,8 +280,8 @@ TEST(Dump, WritesAFilePerPass) {
   std::string folder = scratch("dump");
   compile("mlp", folder + "/p.zplan", {"--ranks", "2", "--stage", "3", "--dump-dir", folder + "/ir", "--pass-timing"});
   EXPECT_TRUE(fs::exists(folder + "/ir/00-import.ir"));
-  EXPECT_TRUE(fs::exists(folder + "/ir/10-insert-fetch-release.ir"));
-  EXPECT_NE(readFile(folder + "/ir/10-insert-fetch-release.ir").find("fetch.start"), std::string::npos);
+  EXPECT_TRUE(fs::exists(folder + "/ir/11-insert-fetch-release.ir"));
+  EXPECT_NE(readFile(folder + "/ir/11-insert-fetch-release.ir").find("fetch.start"), std::string::npos);
 }
 
 } // namespace

@@ -647,7 +647,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, OpMeaning, testing::Range(0, static_cast<int>(exam
 
 /// Buffers, collectives and updates: they have no meaning outside of a step.
 bool isStepOp(OpKind op) {
-  return (op >= OpKind::Buffer && op <= OpKind::Sgd) || op == OpKind::RankSum || op == OpKind::Assign ||
+  return (op >= OpKind::Buffer && op <= OpKind::Sgd) || op == OpKind::RankMean || op == OpKind::Assign ||
          isOptimizer(op);
 }
 
