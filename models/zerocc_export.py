@@ -53,7 +53,8 @@ class _Traced(torch.nn.Module):
 
 @contextlib.contextmanager
 def _prepared(module, train):
-    """The module without caches and in the wanted mode, and as it was afterwards."""
+    """The module without caches and in the wanted mode, and as it was afterwards: tracing moves running statistics."""
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     modes = [(m, m.training) for m in module.modules()]
     configs = {id(m.config): m.config for m in module.modules() if getattr(getattr(m, "config", None), "use_cache", False)}
     for config in configs.values():
@@ -66,6 +67,9 @@ def _prepared(module, train):
             config.use_cache = True
         for m, mode in modes:
             m.training = mode
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
 
 def export(module, inputs, path, *, output=None, output_name="logits", loss=None, labels=None, train=True, opset=OPSET,
@@ -106,6 +110,10 @@ def export(module, inputs, path, *, output=None, output_name="logits", loss=None
                           do_constant_folding=False, input_names=list(example), output_names=[result], dynamic_axes=axes)
         model = onnx.load(str(written))
     names = _name(model, module)
+    buffers = dict(module.named_buffers())
+    for tensor in model.graph.initializer:
+        if tensor.name in buffers:  # as before tracing
+            tensor.CopyFrom(onnx.numpy_helper.from_array(buffers[tensor.name].numpy(), tensor.name))
     if weightless:
         _remove_weights(model, names)
     beside = path.with_name(path.name + ".part")

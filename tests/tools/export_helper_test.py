@@ -12,6 +12,7 @@ import unittest
 
 import numpy
 import onnx
+import onnx.numpy_helper
 import torch
 from torch import nn
 from torch.nn import functional
@@ -92,6 +93,9 @@ class Helper(unittest.TestCase):
         zerocc_export.export(module, {"x": torch.from_numpy(data["x"][:4])}, self.folder / "m.onnx",
                              loss=functional.mse_loss, labels={"target": torch.from_numpy(data["target"][:4])})
         self.assertTrue(module.training)
+        self.assertTrue(torch.equal(module.bn.running_mean, torch.zeros(6)))
+        written = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(self.folder / "m.onnx").graph.initializer}
+        self.assertTrue((written["bn.running_mean"] == 0).all() and (written["bn.running_var"] == 1).all())
         kinds = [node.op_type for node in onnx.load(self.folder / "m.onnx").graph.node]
         self.assertIn("BatchNormalization", kinds)
         zerocc_export.reference(module, lambda m, b: functional.mse_loss(m(b["x"]), b["target"]), data,
