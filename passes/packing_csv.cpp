@@ -1,5 +1,7 @@
 #include "passes/packing_csv.h"
 
+#include "compiler/support/write_file.h"
+
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -103,13 +105,8 @@ Expected<CsvPacking> packCsv(const std::string &file, const std::string &output)
     return Error(file + ": cannot be read");
   ZEROCC_ASSIGN(CsvBuffers csv, parseCsvBuffers(text.str(), file));
   Packing packing = pack(csv.buffers);
-  if (!output.empty()) {
-    std::ofstream out(output, std::ios::binary | std::ios::trunc);
-    out << printCsvPacking(csv, packing);
-    out.close();
-    if (!out)
-      return Error(output + ": cannot be written");
-  }
+  if (!output.empty())
+    ZEROCC_TRY(writeWholeFile(output, printCsvPacking(csv, packing)));
   return CsvPacking{static_cast<int64_t>(csv.buffers.size()), packing.peak, packing.lowerBound,
                     packing.order};
 }

@@ -1,3 +1,4 @@
+#include "compiler/support/escape_json.h"
 #include "passes/attach_loss.h"
 #include "tools/compile_flags.h"
 #include "tools/table.h"
@@ -283,7 +284,7 @@ void printJson(const CheckFlags &flags, const Findings &findings) {
         });
     });
   });
-  std::cout << stream.str() << "\n";
+  std::cout << escapeInJson(stream.str()) << "\n";
 }
 
 int check(const CheckFlags &flags) {

@@ -279,8 +279,8 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
     return Error(std::move(findings)).in("internal error: the plan does not verify");
   ZEROCC_TRY(savePlan(plan, flags.output));
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::fputs(planSummary(plan).c_str(), stdout);
-  std::fprintf(stderr, "wrote %s in %.2f s (verified)\n", flags.output.c_str(), seconds);
+  std::fputs(planSummary(plan, /*withNotes=*/false).c_str(), stdout);
+  std::fprintf(stderr, "wrote %s in %.2f s (verified)\n", escapeForTerminal(flags.output).c_str(), seconds);
   return success();
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct ExportFlags {
   std::string plan, model, output;
-  bool trainingInfo = false;
+  bool trainingInfo = false, followLinks = false;
 };
 
 /// What one device cannot do in one step on the whole batch, or ONNX has no words for.
@@ -128,10 +128,10 @@ Status exportPlan(const ExportFlags &flags) {
   TrainingExport what;
   if (Status ok = describeLoss(plan, what); !ok)
     return ok.error().in(flags.plan);
-  ZEROCC_ASSIGN(std::vector<std::string> inputs, modelInputs(flags.model));
+  ZEROCC_ASSIGN(std::vector<std::string> inputs, modelInputs(flags.model, flags.followLinks));
   findLossInput(plan, inputs, what);
   describeUpdate(plan, what);
-  ZEROCC_TRY(exportTraining(flags.model, what, flags.output));
+  ZEROCC_TRY(exportTraining(flags.model, what, flags.output, flags.followLinks));
   std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.output).c_str());
   return success();
 }
@@ -149,6 +149,7 @@ void addExportCommand(CLI::App &app, Run &run) {
   command->add_flag("--training-info", flags->trainingInfo, "as ModelProto.training_info");
   command->add_option("--model", flags->model, "the model the plan was compiled from")->required();
   command->add_option("-o,--output", flags->output, "ONNX file to write")->required();
+  command->add_flag("--follow-symlinks", flags->followLinks, "accept external data behind links");
   command->callback([flags, &run] {
     run = [flags] {
       Status done = exportPlan(*flags);

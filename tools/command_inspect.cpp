@@ -2,6 +2,7 @@
 
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
+#include "compiler/support/escape_json.h"
 #include "runtime/plan/optimizers.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/report.h"
@@ -244,7 +245,7 @@ std::string scheduleLine(const plan::Plan &plan) {
 
 } // namespace
 
-std::string planSummary(const plan::Plan &plan) {
+std::string planSummary(const plan::Plan &plan, bool withNotes) {
   Table head({{""}, {""}});
   const plan::Provenance &provenance = plan.provenance();
   head.add({"model", provenance.model_file() + ", " + counted(plan.facts().nodes(), "node", "nodes")});
@@ -262,8 +263,9 @@ std::string planSummary(const plan::Plan &plan) {
     text += peak;
   text += "\n" + trafficText(plan) + "\n" + scheduleLine(plan) + "\n";
   text += "numerics key: " + printable(plan.numerics_key()) + "\n";
-  for (const std::string &note : provenance.notes())
-    text += "note: " + printable(note) + "\n";
+  if (withNotes)
+    for (const std::string &note : provenance.notes())
+      text += "note: " + printable(note) + "\n";
   return text;
 }
 
@@ -593,7 +595,7 @@ std::string planJson(const plan::Plan &plan) {
   llvm::json::OStream json(stream, 2);
   json.object([&] { JsonWriter(plan, json).run(); });
   stream << "\n";
-  return stream.str();
+  return escapeInJson(stream.str());
 }
 
 namespace {

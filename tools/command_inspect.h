@@ -13,7 +13,7 @@ struct InspectCommand {
 };
 
 /// What `inspect --summary` prints.
-std::string planSummary(const plan::Plan &plan);
+std::string planSummary(const plan::Plan &plan, bool withNotes = true);
 /// What `inspect --json` prints: the object of INTERFACE.md.
 std::string planJson(const plan::Plan &plan);
 

@@ -7,6 +7,7 @@
 
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
+#include "compiler/support/escape_json.h"
 #include "runtime/plan/report.h"
 #include "tools/table.h"
 
@@ -480,7 +481,7 @@ std::string scheduleTrace(const plan::Plan &plan) {
   llvm::json::OStream json(stream);
   json.object([&] { Tracer(plan, json).run(); });
   stream << "\n";
-  return stream.str();
+  return escapeInJson(stream.str());
 }
 
 } // namespace zerocc

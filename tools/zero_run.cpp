@@ -152,7 +152,7 @@ Status train(const RunFlags &flags, int &exitCode) {
   ZEROCC_ASSIGN(auto trainer, Trainer::create(plan, options));
   int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranks();
   std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
-               static_cast<double>(mapped) / (1 << 20), plan.numerics_key().c_str());
+               static_cast<double>(mapped) / (1 << 20), escapeForTerminal(plan.numerics_key()).c_str());
 
   int64_t tokens = tokensPerSample(plan);
   Progress progress(0, flags.steps, now());
@@ -199,10 +199,10 @@ Status train(const RunFlags &flags, int &exitCode) {
   progress.finish();
   if (!flags.exportFile.empty()) {
     ZEROCC_TRY(exportWeights(plan, trainer->group(), flags.model, flags.exportFile));
-    std::fprintf(stderr, "wrote %s\n", flags.exportFile.c_str());
+    std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.exportFile).c_str());
   }
   if (reference) {
-    std::fputs(reference->report().c_str(), stdout);
+    std::fputs(escapeForTerminal(reference->report()).c_str(), stdout);
     if (!reference->passed())
       return Error("the run differs from " + flags.checkAgainst + " by more than the tolerances");
   }

@@ -12,6 +12,7 @@ namespace zerocc {
 
 /// What leads to a file that a model names: nothing but folders and the file itself, or links too.
 enum class Links { refused, followed };
+inline Links linksOf(bool followLinks) { return followLinks ? Links::followed : Links::refused; }
 
 /// A regular file open for reading.
 class ReadOnlyFile {

@@ -24,6 +24,8 @@ static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const 
     return Error(std::move(findings));
   for (std::string &note : model.sharedBytes())
     report.notes.push_back(std::move(note));
+  if (std::string unknown = model.unknownFields(); !unknown.empty())
+    report.notes.push_back(std::move(unknown));
   if (training.isThere) {
     ZEROCC_ASSIGN(report.training, readTraining(model, training, report));
     model.trained = report.training->parameters;
@@ -88,7 +90,7 @@ Expected<std::unique_ptr<Module>> importOnnx(const std::string &path, const Impo
                                              ImportReport *report) {
   ImportReport own;
   Expected<std::unique_ptr<LoadedModel>> model =
-      loadModel(path, options.followLinks ? Links::followed : Links::refused);
+      loadModel(path, linksOf(options.followLinks));
   if (!model)
     return model.error().in(path);
   Expected<std::unique_ptr<Module>> module = importLoaded(**model, options, report ? *report : own);
@@ -118,7 +120,7 @@ StoredWeights::~StoredWeights() = default;
 
 Expected<std::unique_ptr<StoredWeights>> StoredWeights::open(const std::string &path, bool followLinks) {
   Expected<std::unique_ptr<LoadedModel>> model =
-      loadModel(path, followLinks ? Links::followed : Links::refused);
+      loadModel(path, linksOf(followLinks));
   if (!model)
     return model.error().in(path);
   auto implementation = std::make_unique<Implementation>();

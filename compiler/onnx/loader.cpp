@@ -1,17 +1,22 @@
 #include "compiler/onnx/loader.h"
 
 #include "compiler/onnx/external_data.h"
+#include "compiler/onnx/utf8_check.h"
 
+#include "llvm/ADT/iterator_range.h"
 #include "llvm/Support/Endian.h"
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/MathExtras.h"
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "google/protobuf/wire_format.h"
 #include "onnx/defs/parser.h"
 
 #include <cstring>
 #include <exception>
+#include <set>
 
 namespace zerocc {
 namespace {
@@ -203,6 +208,27 @@ const PayloadRange *LoadedModel::payloadOf(const onnx::TensorProto &tensor) cons
   return nullptr;
 }
 
+std::string LoadedModel::unknownFields() const {
+  constexpr int kConfiguration = 26; // of ModelProto since IR 11: devices for multi-device execution
+  const google::protobuf::UnknownFieldSet &unknown = proto.GetReflection()->GetUnknownFields(proto);
+  google::protobuf::UnknownFieldSet foreign;
+  std::set<int> numbers;
+  for (int i = 0; i < unknown.field_count(); ++i)
+    if (unknown.field(i).number() != kConfiguration) {
+      foreign.AddField(unknown.field(i));
+      numbers.insert(unknown.field(i).number());
+    }
+  if (numbers.empty())
+    return "";
+  constexpr size_t kShown = 8;
+  std::string shown;
+  for (int number : llvm::make_range(numbers.begin(), std::next(numbers.begin(), std::min(kShown, numbers.size()))))
+    shown += (shown.empty() ? "" : ", ") + std::to_string(number);
+  return std::to_string(foreign.field_count()) + " fields of the file that ONNX does not have are not read: " +
+         (numbers.size() == 1 ? "number " : "numbers ") + shown + (numbers.size() > kShown ? ", …" : "") + "; " +
+         std::to_string(google::protobuf::internal::WireFormat::ComputeUnknownFieldsSize(foreign)) + " bytes";
+}
+
 bool LoadedModel::hasBytes(const onnx::TensorProto &tensor) const { return !weightless || !isExternal(tensor); }
 
 Status LoadedModel::checkPayload(const onnx::TensorProto &tensor) {
@@ -281,6 +307,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text) {
   } catch (const std::exception &problem) {
     return Error(std::string("not valid ONNX text: ") + problem.what());
   }
+  ZEROCC_TRY(checkUtf8(model->proto));
   model->weightless = isMarkedWeightless(model->proto);
   return model;
 }
@@ -308,6 +335,7 @@ Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path, Links 
   coded.SetTotalBytesLimit(INT_MAX);
   if (!model->proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
     return Error("not a valid ONNX file: protobuf cannot parse it", "the file is damaged or not ONNX; export it again");
+  ZEROCC_TRY(checkUtf8(model->proto));
   model->weightless = isMarkedWeightless(model->proto);
   model->file_ = std::move(file);
   return model;
@@ -320,7 +348,7 @@ std::string unknownString(const google::protobuf::Message &message, int field) {
   for (int i = 0; i < unknown.field_count(); ++i)
     if (unknown.field(i).number() == field &&
         unknown.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
-      return unknown.field(i).length_delimited();
+      return llvm::json::fixUTF8(unknown.field(i).length_delimited());
   return "";
 }
 
@@ -343,7 +371,7 @@ std::map<std::string, std::string> metadataOf(const google::protobuf::Message &m
       continue;
     onnx::StringStringEntryProto entry;
     if (entry.ParseFromString(unknown.field(i).length_delimited()))
-      entries[entry.key()] = entry.value();
+      entries[llvm::json::fixUTF8(entry.key())] = llvm::json::fixUTF8(entry.value());
   }
   return entries;
 }

@@ -37,6 +37,8 @@ public:
 
   /// Notes on different tensors, of those checked so far, that share bytes of external files.
   std::vector<std::string> sharedBytes() const;
+  /// A note on fields of the file that no known version of ONNX has, or "".
+  std::string unknownFields() const;
 
 private:
   friend Expected<std::unique_ptr<LoadedModel>> loadModel(const std::string &path, Links links);

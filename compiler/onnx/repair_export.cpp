@@ -3,6 +3,7 @@
 #include "compiler/onnx/inliner.h"
 #include "compiler/onnx/loader.h"
 #include "compiler/onnx/parameters.h"
+#include "compiler/onnx/structure.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -145,7 +146,7 @@ private:
 } // namespace
 
 Expected<std::map<std::string, std::string>>
-writeRepairs(onnx::ModelProto &model, const std::string &modelPath, Parameters parameters) {
+writeRepairs(onnx::ModelProto &model, const std::string &modelPath, Links links, Parameters parameters) {
   std::map<std::string, std::string> initializers;
   std::map<std::string, int> sharers;
   for (const TrainingExport::Parameter &parameter : parameters) {
@@ -159,7 +160,9 @@ writeRepairs(onnx::ModelProto &model, const std::string &modelPath, Parameters p
   if (!isMended)
     return initializers;
 
-  ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> loaded, loadModel(modelPath));
+  ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> loaded, loadModel(modelPath, links));
+  if (std::vector<Diagnostic> findings = checkStructure(*loaded); !findings.empty()) // opens external data, too
+    return Error(std::move(findings));
   ZEROCC_ASSIGN(std::unique_ptr<FlatModel> flat, inlineFunctions(*loaded));
   if (flat->inlinedCalls > 0)
     return Error("parameters were tied or untied, which is not written into a model with local functions",

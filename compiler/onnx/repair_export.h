@@ -1,5 +1,6 @@
 #pragma once
 
+#include "compiler/onnx/files.h"
 #include "compiler/onnx/training_export.h"
 
 #include "onnx/onnx_pb.h"
@@ -11,7 +12,7 @@ namespace zerocc {
 /// the whole file of `modelPath`. Gives the initializer of each parameter, by its name. Refuses models with
 /// local functions and parameters that were tied or untied on request.
 Expected<std::map<std::string, std::string>>
-writeRepairs(onnx::ModelProto &model, const std::string &modelPath,
+writeRepairs(onnx::ModelProto &model, const std::string &modelPath, Links links,
              llvm::ArrayRef<TrainingExport::Parameter> parameters);
 
 } // namespace zerocc

@@ -3,6 +3,7 @@
 #include "compiler/onnx/loader.h"
 #include "compiler/onnx/lower_gradient.h"
 #include "compiler/onnx/repair_export.h"
+#include "compiler/support/write_file.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -371,8 +372,8 @@ Status checkExternalData(const onnx::ModelProto &model, const std::string &from,
 
 } // namespace
 
-Expected<std::vector<std::string>> modelInputs(const std::string &modelPath) {
-  ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModel(modelPath));
+Expected<std::vector<std::string>> modelInputs(const std::string &modelPath, bool followLinks) {
+  ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> model, loadModel(modelPath, linksOf(followLinks)));
   std::vector<std::string> names;
   for (const auto &input : model->proto.graph().input())
     if (llvm::none_of(model->proto.graph().initializer(),
@@ -382,13 +383,14 @@ Expected<std::vector<std::string>> modelInputs(const std::string &modelPath) {
 }
 
 Status exportTraining(const std::string &modelPath, const TrainingExport &what,
-                      const std::string &outputPath) {
+                      const std::string &outputPath, bool followLinks) {
+  const Links links = linksOf(followLinks);
   onnx::ModelProto model;
   if (llvm::StringRef(modelPath).endswith(".onnxtxt")) {
-    ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> loaded, loadModel(modelPath));
+    ZEROCC_ASSIGN(std::unique_ptr<LoadedModel> loaded, loadModel(modelPath, links));
     model = loaded->proto;
   } else {
-    ZEROCC_TRY(loadModel(modelPath)); // the wire format is checked before protobuf sees it
+    ZEROCC_TRY(loadModel(modelPath, links)); // the wire format is checked before protobuf sees it
     std::ifstream file(modelPath, std::ios::binary);
     if (!model.ParseFromIstream(&file))
       return Error(modelPath + " cannot be read");
@@ -397,7 +399,7 @@ Status exportTraining(const std::string &modelPath, const TrainingExport &what,
     return Error(modelPath + " has a training form of its own",
                  "export from the model without training_info");
   ZEROCC_TRY(checkExternalData(model, modelPath, outputPath));
-  auto initializers = writeRepairs(model, modelPath, what.parameters);
+  auto initializers = writeRepairs(model, modelPath, links, what.parameters);
   if (!initializers)
     return initializers.error().in(modelPath);
   std::vector<TrainingExport::Parameter> tensors;
@@ -411,10 +413,7 @@ Status exportTraining(const std::string &modelPath, const TrainingExport &what,
   if (model.ByteSizeLong() > INT_MAX)
     return Error("the model and its optimizer states take more than 2 GiB, which one ONNX file cannot hold",
                  "keep the weights in external data");
-  std::ofstream file(outputPath, std::ios::binary | std::ios::trunc);
-  if (!model.SerializeToOstream(&file) || !file.flush())
-    return Error("cannot write " + outputPath);
-  return success();
+  return writeWholeFile(outputPath, model.SerializeAsString());
 }
 
 } // namespace zerocc

@@ -25,12 +25,12 @@ struct TrainingExport {
 };
 
 /// Names of the inputs of a model that are no initializers.
-Expected<std::vector<std::string>> modelInputs(const std::string &modelPath);
+Expected<std::vector<std::string>> modelInputs(const std::string &modelPath, bool followLinks = false);
 
 /// Writes the model of `modelPath`, with what import mended in it, and training_info: an algorithm of loss,
 /// Gradient and update. Momentum, Adam and Adagrad are ONNX's ops; AdamW, which ONNX has no op for, is
-/// written out in elementwise ops.
+/// written out in elementwise ops. `followLinks`: external data may lie behind links.
 Status exportTraining(const std::string &modelPath, const TrainingExport &what,
-                      const std::string &outputPath);
+                      const std::string &outputPath, bool followLinks = false);
 
 } // namespace zerocc

@@ -2,6 +2,8 @@
 
 #include "tests/e2e/cli.h"
 
+#include "llvm/Support/JSON.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -193,6 +195,70 @@ TEST_F(Errors, ValuesThatAreNot) {
   expectRefused(with({"--precision", "bf16"}), 1, {"--precision bf16 is not in this version"});
   expectRefused(with({"--target", "cuda"}), 1, {"--target cuda is not in this version"});
   expectRefused(with({"--dim", "sequence"}), 1, {"NAME=VALUE"});
+}
+
+/// A model whose names hold what a terminal would obey: an escape sequence, a bell, a line's end, a quote, and
+/// a character that turns the order of text around.
+std::string hostileModel(const std::string &folder) {
+  std::string bytes = readFile(modelPath("mlp"));
+  for (const auto &[plain, hostile] :
+       {std::pair<std::string, std::string>{"fc1.weight", "\x1b[2J\a\"\n<b>"}, {"/fc2/Gemm", "\x1b]0;xy\a;\\"},
+        {"/Tanh", "\x1b\r\t$("}, {"fc2.bias", "\xc2\x9b\xe2\x80\xae\x7f/b"}}) {
+    EXPECT_EQ(plain.size(), hostile.size());
+    for (size_t at = 0; (at = bytes.find(plain, at)) != std::string::npos; at += hostile.size())
+      bytes.replace(at, plain.size(), hostile);
+  }
+  std::string path = folder + "/hostile.onnx";
+  writeFile(path, bytes);
+  return path;
+}
+
+/// What a terminal is given: lines of printable UTF-8.
+void expectHarmless(const CliResult &result, const std::string &what) {
+  for (const std::string &text : {result.out, result.error}) {
+    EXPECT_TRUE(llvm::json::isUTF8(text)) << what;
+    for (const char *direction : {"\xe2\x80\xae", "\xc2\x9b"})
+      EXPECT_EQ(text.find(direction), std::string::npos) << what;
+    for (unsigned char c : text)
+      if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
+        ADD_FAILURE() << what << " prints character " << static_cast<int>(c) << ":\n" << text;
+        break;
+      }
+  }
+}
+
+TEST(HostileNames, AreEscapedByEveryCommand) {
+  const std::string folder = scratch("hostile"), model = hostileModel(folder), plan = folder + "/h.zplan";
+  const std::string data = source("models/mlp.data.npz"), metrics = folder + "/m.jsonl", trace = folder + "/t.json";
+  auto run = [&](const char *program, std::vector<std::string> arguments, int exitCode = 0) {
+    CliResult result = cli(program, arguments);
+    const std::string what = program + (" " + arguments[0]) + " " + arguments.back();
+    EXPECT_EQ(result.exitCode, exitCode) << what << "\n" << result.error;
+    expectHarmless(result, what);
+    return result;
+  };
+  auto expectJson = [&](const std::string &text, const char *what) {
+    llvm::Expected<llvm::json::Value> value = llvm::json::parse(text);
+    EXPECT_TRUE(static_cast<bool>(value)) << what << ": " << llvm::toString(value.takeError());
+  };
+  run("zerocc", {"check", model, "--micro-batch", "2"});
+  expectJson(run("zerocc", {"check", model, "--micro-batch", "2", "--json"}).out, "check --json");
+  run("zerocc", {"compile", model, "-o", plan, "--micro-batch", "2", "--loss", "mse:y", "--ranks", "2", "--stage", "3"});
+  for (const char *view : {"--summary", "--schedule", "--memory", "--traffic", "--buckets", "--inputs", "--parameters"})
+    run("zerocc", {"inspect", plan, view});
+  for (const char *table : {"--memory", "--buckets"})
+    run("zerocc", {"inspect", plan, table, "--csv"});
+  expectJson(run("zerocc", {"inspect", plan, "--json"}).out, "inspect --json");
+  run("zerocc", {"inspect", plan, "--trace", trace});
+  expectJson(readFile(trace), "inspect --trace");
+  run("zerocc", {"verify", plan});
+  run("zerocc", {"export", plan, "--training-info", "--model", model, "-o", folder + "/out.onnx"});
+  run("zero-run", {plan, "--model", model, "--data", data, "--steps", "2", "--metrics", metrics});
+  run("zero-run", {plan, "--model", model, "--data", data, "--steps", "3", "--check-against",
+                   source("models/mlp.ref.npz")}, 1); // the recording knows the tensors by their own names
+  run("zero-run", {plan, "--model", modelPath("mlp"), "--data", data, "--steps", "1"}, 1); // other initializers
+  run("zerocc", {"compile", model, "-o", plan, "--micro-batch", "2", "--loss", "mse:\x1b[2J"}, 1);
+  run("zerocc", {"check", folder + "/\x1b[2J.onnx"}, 1);
 }
 
 TEST(Help, EveryCommandHasAnExample) {

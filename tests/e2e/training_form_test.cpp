@@ -258,6 +258,42 @@ TEST_P(Form, SaysWhatThePlanDoes) {
 INSTANTIATE_TEST_SUITE_P(Cases, Form, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case> &info) { return info.param.name; });
 
+TEST(FormOfExternalData, IsWrittenBesideItAndFollowsLinksWhenAllowed) {
+  const std::string folder = scratch("external_form"), model = folder + "/model.onnx", plan = folder + "/p.zplan";
+  const std::string form = folder + "/form.onnx";
+  writeFile(model, readFile(modelPath("gpt2_external")));
+  std::filesystem::create_symlink(source("models/gpt2_external.onnx.data"), folder + "/gpt2_external.onnx.data");
+  compile("gpt2_external", plan, {"--micro-batch", "4"});
+  std::vector<std::string> arguments = {"export", plan, "--training-info", "--model", model, "-o", form};
+  CliResult refused = cli("zerocc", arguments);
+  EXPECT_EQ(refused.exitCode, 1);
+  EXPECT_NE(refused.error.find("symbolic link"), std::string::npos) << refused.error;
+  EXPECT_FALSE(std::filesystem::exists(form));
+  arguments.push_back("--follow-symlinks");
+  CliResult written = cli("zerocc", arguments);
+  ASSERT_EQ(written.exitCode, 0) << written.error;
+  CliResult elsewhere = cli("zerocc", {"export", plan, "--training-info", "--model", model, "--follow-symlinks", "-o",
+                                       scratch("elsewhere") + "/form.onnx"});
+  EXPECT_EQ(elsewhere.exitCode, 1);
+  EXPECT_NE(elsewhere.error.find("write the new model beside"), std::string::npos) << elsewhere.error;
+  // The form is the same training as that of the model whose weights are in one file.
+  const std::string whole = folder + "/whole.onnx";
+  compile("gpt2_dynamo", plan, {"--micro-batch", "4"});
+  ASSERT_EQ(cli("zerocc", {"export", plan, "--training-info", "--model", modelPath("gpt2_dynamo"), "-o", whole}).exitCode,
+            0);
+  auto trainedSizes = [](const std::string &path) {
+    std::map<std::string, std::string> dims;
+    onnx::ModelProto read = readModel(path);
+    for (const onnx::TensorProto &tensor : read.graph().initializer())
+      dims[tensor.name()] = std::to_string(tensor.dims_size()) + (tensor.dims_size() ? "," : "") +
+                            std::to_string(tensor.dims_size() ? tensor.dims(0) : 0);
+    for (const onnx::StringStringEntryProto &binding : read.training_info(0).update_binding())
+      dims["update " + binding.key()] = binding.value();
+    return dims;
+  };
+  EXPECT_EQ(trainedSizes(form), trainedSizes(whole));
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // Forms that no plan writes
 

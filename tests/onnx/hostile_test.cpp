@@ -3,6 +3,7 @@
 
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/structure.h"
+#include "compiler/support/escape_json.h"
 #include "tests/onnx/build_model.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -207,6 +208,32 @@ TEST(Advisory, FunctionsThatMakeLongNames) {
   addNode(function, "Neg", name, "r");
   EXPECT_EQ(refusalOf(model), "inlining the model's functions makes names of more than " +
                                   std::to_string(kMaxFlatNameBytes) + " bytes");
+}
+
+TEST(Text, ThatIsNotUtf8IsRefused) {
+  const std::string latin1 = "gr\xf6\xdf" "e";
+  onnx::ModelProto model = modelFromText("g (float[B, 2] x) => (float[B, 2] y) { y = Neg (x) }");
+  model.mutable_graph()->mutable_node(0)->set_doc_string(latin1); // never read
+  EXPECT_EQ(refusalOf(model), "imported");
+  auto with = [&](auto change) {
+    onnx::ModelProto changed = model;
+    change(*changed.mutable_graph());
+    return refusalOf(changed);
+  };
+  EXPECT_EQ(with([&](onnx::GraphProto &graph) { graph.mutable_node(0)->set_name(latin1); }),
+            "NodeProto.name \"" + latin1 + "\" is not UTF-8");
+  EXPECT_EQ(with([&](onnx::GraphProto &graph) { graph.set_name(latin1); }),
+            "GraphProto.name \"" + latin1 + "\" is not UTF-8");
+  EXPECT_EQ(with([&](onnx::GraphProto &graph) {
+              graph.mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param(
+                  latin1);
+            }),
+            "Dimension.dim_param \"" + latin1 + "\" is not UTF-8");
+}
+
+TEST(Text, IsEscapedInJson) {
+  EXPECT_EQ(escapeInJson("{\"a\": \"naïve 😀\"}\n"), "{\"a\": \"naïve 😀\"}\n");
+  EXPECT_EQ(escapeInJson("\"\x7f\xc2\x9b\xe2\x80\xae\""), "\"\\u007f\\u009b\\u202e\"");
 }
 
 TEST(Text, IsEscaped) {

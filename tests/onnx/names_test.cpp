@@ -239,6 +239,18 @@ TEST(Report, NotesANewerIrVersion) {
   EXPECT_EQ(import(model).report.notes, Names{"IR version 15 is newer than the newest known one, 14"});
 }
 
+TEST(Report, CountsFieldsThatOnnxDoesNotHave) {
+  onnx::ModelProto model = modelFromText("g (float[B, 2] x) => (float[B, 2] y) { y = Neg (x) }");
+  google::protobuf::UnknownFieldSet &unknown = *model.GetReflection()->MutableUnknownFields(&model);
+  unknown.AddLengthDelimited(26, "");  // configurations of devices, which newer versions have
+  EXPECT_EQ(import(model).report.notes, Names{});
+  unknown.AddVarint(900, 7);           // a tag of 2 bytes and 1 byte
+  unknown.AddLengthDelimited(30, "junk"); // a tag of 2 bytes, a length of 1 and 4 bytes
+  unknown.AddVarint(900, 8);
+  EXPECT_EQ(import(model).report.notes, Names{"3 fields of the file that ONNX does not have are not read: "
+                                              "numbers 30, 900; 13 bytes"});
+}
+
 TEST(Report, SaysThatQuantizedWeightsKeepTheirValues) {
   onnx::ModelProto model = modelFromText("g (float[B, 2] x) => (float[B, 2] y)\n"
                                          "<float[2, 2] w = {0.1, 0.7, -0.3, 0.2}, float s = {0.25}>\n"
