@@ -5,7 +5,6 @@
 
 #include "llvm/ADT/iterator_range.h"
 #include "llvm/Support/Endian.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/MathExtras.h"
 
 #include "google/protobuf/io/coded_stream.h"
@@ -348,7 +347,7 @@ std::string unknownString(const google::protobuf::Message &message, int field) {
   for (int i = 0; i < unknown.field_count(); ++i)
     if (unknown.field(i).number() == field &&
         unknown.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
-      return llvm::json::fixUTF8(unknown.field(i).length_delimited());
+      return isUtf8(unknown.field(i).length_delimited()) ? unknown.field(i).length_delimited() : "";
   return "";
 }
 
@@ -370,8 +369,8 @@ std::map<std::string, std::string> metadataOf(const google::protobuf::Message &m
         unknown.field(i).type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
       continue;
     onnx::StringStringEntryProto entry;
-    if (entry.ParseFromString(unknown.field(i).length_delimited()))
-      entries[llvm::json::fixUTF8(entry.key())] = llvm::json::fixUTF8(entry.value());
+    if (entry.ParseFromString(unknown.field(i).length_delimited()) && isUtf8(entry.key()) && isUtf8(entry.value()))
+      entries[entry.key()] = entry.value();
   }
   return entries;
 }

@@ -66,11 +66,12 @@ Expected<std::unique_ptr<LoadedModel>> loadModelText(llvm::StringRef text);
 /// The mark in the model's metadata_props; its value is "true".
 constexpr const char *kWeightlessKey = "zerocc.weightless";
 
-/// metadata_props of a message whose class is older than them: `field` is their number in that message.
+/// metadata_props of a message whose class is older than them, without those that are no UTF-8: `field` is their number
+/// in that message.
 std::map<std::string, std::string> metadataOf(const google::protobuf::Message &message, int field);
 constexpr int kValueInfoMetadata = 4, kNodeMetadata = 9, kNodeOverload = 8, kGraphMetadata = 16, kTensorMetadata = 16,
               kFunctionMetadata = 14, kFunctionAttributes = 11, kFunctionOverload = 13;
-/// A string field that the class may be too old to know, or "".
+/// A string field that the class may be too old to know, or "" where it is not there or no UTF-8.
 std::string unknownString(const google::protobuf::Message &message, int field);
 /// The name of a TensorProto data type: "float", "string", ….
 std::string onnxTypeName(int32_t dataType);

@@ -1,10 +1,15 @@
 #include "compiler/onnx/utf8_check.h"
 
-#include "llvm/Support/JSON.h"
+#include "llvm/Support/ConvertUTF.h"
 
 #include "google/protobuf/descriptor.h"
 
 namespace zerocc {
+
+bool isUtf8(llvm::StringRef text) {
+  const auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.begin());
+  return llvm::isLegalUTF8String(&begin, reinterpret_cast<const llvm::UTF8 *>(text.end()));
+}
 
 Status checkUtf8(const google::protobuf::Message &message) {
   using Field = google::protobuf::FieldDescriptor;
@@ -23,7 +28,7 @@ Status checkUtf8(const google::protobuf::Message &message) {
         const std::string &text = field->is_repeated()
                                       ? reflection.GetRepeatedStringReference(message, field, i, &scratch)
                                       : reflection.GetStringReference(message, field, &scratch);
-        if (!llvm::json::isUTF8(text))
+        if (!isUtf8(text))
           return Error(field->containing_type()->name() + "." + field->name() + " \"" + text + "\" is not UTF-8",
                        "texts of ONNX files are UTF-8: rename it, or export the model again");
       }
