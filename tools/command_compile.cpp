@@ -266,7 +266,7 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   emit.loss = decisions.loss;
   emit.stage = compiled->decisions.stage;
   emit.microBatch = decisions.microBatch;
-  emit.modelFingerprint = fingerprint(print(*imported));
+  emit.modelFingerprint = importReport.fingerprint;
   emit.graphFingerprint = fingerprint(compiled->graphText);
   emit.groups = {"decay", "no-decay"};
   emit.defaults = runDefaults(flags);

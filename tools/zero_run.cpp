@@ -6,6 +6,7 @@
 #include "runtime/training/trainer.h"
 #include "runtime/training/weights_out.h"
 #include "tools/command.h"
+#include "tools/run_saves.h"
 
 #include "llvm/ADT/StringRef.h"
 
@@ -27,6 +28,9 @@ struct RunFlags {
   std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
   double lossTolerance = 1e-4, tensorTolerance = 1e-4;
   int64_t weightSteps = 3;
+  SaveFlags saves;
+  bool seedGiven = false;
+  std::vector<std::string> commandLine;
 };
 
 Status checkScope(const RunFlags &flags) {
@@ -104,12 +108,52 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Status train(const RunFlags &flags, int &exitCode) {
+void describeResume(const Checkpoint &checkpoint, const plan::Plan &plan, const DataPosition &now,
+                    const Trainer &trainer) {
+  const CheckpointIndex &index = checkpoint.index();
+  auto say = [](const std::string &line) { std::fprintf(stderr, "%s\n", escapeForTerminal(line).c_str()); };
+  say("resumed from " + checkpoint.path() + " after step " + std::to_string(index.step) + ", " +
+      std::to_string(index.data.samples) + " samples");
+  const std::string saved = "shard=" + std::to_string(index.shard) + ",replicate=" + std::to_string(index.replicate);
+  const std::string ours =
+      "shard=" + std::to_string(plan.mesh().shard()) + ",replicate=" + std::to_string(plan.mesh().replicate());
+  if (saved != ours)
+    say("note: saved on mesh " + saved + ", goes on on " + ours);
+  if (index.precision != plan.facts().precision())
+    say("note: saved in precision " + index.precision + ", goes on in " + plan.facts().precision());
+  if (index.data.samplesPerStep != now.samplesPerStep)
+    say("note: a step takes " + std::to_string(now.samplesPerStep) + " samples, it took " +
+        std::to_string(index.data.samplesPerStep));
+  if (index.data.fingerprint != now.fingerprint)
+    say("note: the data, their order or their split are not those that the checkpoint was trained on");
+  for (const std::string &note : trainer.notes())
+    say("note: " + note);
+}
+
+// Seed and order of a resumed run are those of the checkpoint; what the command line says wins, and is said.
+void resumeOrder(const DataPosition &saved, RunFlags &flags) {
+  if (flags.seedGiven && flags.seed != saved.seed)
+    std::fprintf(stderr, "note: seed is %llu, by --seed; the checkpoint has %llu\n",
+                 static_cast<unsigned long long>(flags.seed), static_cast<unsigned long long>(saved.seed));
+  if (!flags.seedGiven)
+    flags.seed = saved.seed;
+  if (flags.shuffle && !saved.shuffle)
+    std::fprintf(stderr, "note: samples are shuffled, by --shuffle; in the checkpoint they are not\n");
+  flags.shuffle |= saved.shuffle;
+}
+
+Status train(RunFlags flags, int &exitCode) {
   ZEROCC_TRY(checkScope(flags));
   ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
+  std::shared_ptr<const Checkpoint> checkpoint;
+  if (!flags.saves.resume.empty()) {
+    ZEROCC_ASSIGN(checkpoint, openCheckpoint(flags.saves.resume));
+    resumeOrder(checkpoint->index().data, flags);
+  }
   std::optional<ModelWeights> weights;
   TrainerOptions options;
   ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
+  options.values.checkpoint = checkpoint.get();
   ZEROCC_ASSIGN(options.set, settings(flags));
   options.schedule = flags.schedule;
   options.totalSteps = flags.steps;
@@ -143,19 +187,36 @@ Status train(const RunFlags &flags, int &exitCode) {
   ZEROCC_TRY(checkExportTarget(plan, flags.exportFile, flags.model));
   std::optional<MetricsFile> metrics;
   if (!flags.metrics.empty()) {
-    ZEROCC_ASSIGN(auto opened, MetricsFile::open(flags.metrics, false));
+    ZEROCC_ASSIGN(auto opened, MetricsFile::open(flags.metrics, checkpoint != nullptr));
     metrics.emplace(std::move(opened));
   }
 
   for (const std::string &line : data.describe())
     std::fprintf(stderr, "%s\n", escapeForTerminal(line).c_str());
-  ZEROCC_ASSIGN(auto trainer, Trainer::create(plan, options));
+  auto created = Trainer::create(plan, options);
+  if (!created)
+    return checkpoint ? offeringLastWhole(created.error(), *checkpoint) : created.error();
+  std::unique_ptr<Trainer> trainer = std::move(*created);
+  DataPosition position;
+  position.samplesPerStep = batchShape(plan).samplesPerStep();
+  position.seed = flags.seed;
+  position.shuffle = flags.shuffle;
+  position.fingerprint = hex16(data.fingerprint());
+  if (checkpoint)
+    describeResume(*checkpoint, plan, position, *trainer);
+  RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", data.describe()};
+  ZEROCC_ASSIGN(auto saves, RunSaves::create(plan, *trainer, flags.saves, position, record));
   int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranks();
   std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
                static_cast<double>(mapped) / (1 << 20), escapeForTerminal(plan.numerics_key()).c_str());
+  if (saves)
+    std::fprintf(stderr, "saving to %s takes %.1f MiB besides, for all ranks\n",
+                 escapeForTerminal(flags.saves.folder).c_str(),
+                 static_cast<double>(saves->stagingBytes()) / (1 << 20));
 
   int64_t tokens = tokensPerSample(plan);
-  Progress progress(0, flags.steps, now());
+  const int64_t firstStep = trainer->stepsDone();
+  Progress progress(firstStep, flags.steps, now());
   auto evaluate = [&](int64_t step) -> Status {
     ZEROCC_ASSIGN(double loss, trainer->evaluate(*evalData, flags.evalBatches));
     progress.finish();
@@ -166,7 +227,7 @@ Status train(const RunFlags &flags, int &exitCode) {
     row.evalLoss = loss;
     return metrics ? metrics->write(row) : success();
   };
-  for (int64_t s = 0; s < flags.steps; ++s) {
+  for (int64_t s = firstStep; s < flags.steps; ++s) {
     auto compareGradients = [&] { return reference->compareGradients(plan, *trainer); };
     bool compareNow = reference && s == 0;
     ZEROCC_ASSIGN(StepReport step,
@@ -191,12 +252,30 @@ Status train(const RunFlags &flags, int &exitCode) {
       return Error("step " + std::to_string(step.step) + ": the loss is not finite: training diverged",
                    "lower --set lr=, or compile with --clip-grad-norm");
     }
+    if (saves) {
+      ZEROCC_TRY(saves->afterStep());
+      if (RunSaves::stopRequested() && step.step < flags.steps) {
+        progress.finish();
+        exitCode = kRankFailed;
+        ZEROCC_TRY(saves->finish());
+        std::fprintf(stderr, "stopped on request after step %lld; go on with --resume %s\n",
+                     static_cast<long long>(step.step), escapeForTerminal(saves->lastSaved()).c_str());
+        exitCode = kStopped;
+        return success();
+      }
+    }
     if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
       ZEROCC_TRY(evaluate(step.step));
   }
   if (evalData && flags.evalEvery == 0)
     ZEROCC_TRY(evaluate(flags.steps));
   progress.finish();
+  if (saves) {
+    exitCode = kRankFailed;
+    ZEROCC_TRY(saves->finish());
+    exitCode = kRefused;
+    std::fprintf(stderr, "saved %s\n", escapeForTerminal(saves->lastSaved()).c_str());
+  }
   if (!flags.exportFile.empty()) {
     ZEROCC_TRY(exportWeights(plan, trainer->group(), flags.model, flags.exportFile));
     std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.exportFile).c_str());
@@ -231,6 +310,12 @@ void addOptions(CLI::App &app, RunFlags &flags) {
   app.add_option("--timeout", flags.timeout, "seconds a collective waits for a rank before it names it")
       ->check(CLI::PositiveNumber);
   app.add_option("--export", flags.exportFile, "write trained weights: FILE.onnx or FILE.safetensors");
+  app.add_option("--save", flags.saves.folder,
+                 "folder of checkpoints: at the end, and on SIGTERM or SIGUSR1 (then exit 75)");
+  app.add_option("--save-every", flags.saves.every, "besides, every K steps")->check(CLI::PositiveNumber);
+  app.add_option("--save-keep", flags.saves.keep, "checkpoints to keep, the last ones (3)")->check(CLI::PositiveNumber);
+  app.add_option("--resume", flags.saves.resume,
+                 "go on from a checkpoint, or from the last one in a folder; mesh, stage and micro-batch may differ");
   app.add_option("--metrics", flags.metrics, "one JSON object a step");
   app.add_option("--check-against", flags.checkAgainst, "compare loss, gradients, weights with a recorded REF.npz");
   app.add_option("--reference-prefix", flags.referencePrefix, "prefix of the keys in REF.npz, as clip/");
@@ -242,7 +327,9 @@ void addOptions(CLI::App &app, RunFlags &flags) {
   app.footer("Examples:\n"
              "  zero-run char_gpt.zplan --model char_gpt.onnx --data text:book.txt --steps 500\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --eval-data val.bin --eval-every 100 --steps 1000 \\\n"
-             "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx");
+             "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx\n"
+             "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --save-every 100\n"
+             "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --resume run");
 }
 
 } // namespace
@@ -264,9 +351,11 @@ int main(int argc, char **argv) {
   app.callback([&] {
     run = [&] {
       int exitCode = kRefused;
+      flags.seedGiven = app.count("--seed") > 0;
+      flags.commandLine.assign(argv, argv + argc);
       Status done = train(flags, exitCode);
       if (done)
-        return static_cast<int>(kDone);
+        return exitCode == kStopped ? kStopped : static_cast<int>(kDone);
       refuse(done.error());
       return exitCode;
     };

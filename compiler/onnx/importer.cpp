@@ -6,6 +6,7 @@
 #include "compiler/onnx/inputs.h"
 #include "compiler/onnx/loader.h"
 #include "compiler/onnx/lowering.h"
+#include "compiler/onnx/model_fingerprint.h"
 #include "compiler/onnx/parameters.h"
 #include "compiler/onnx/structure.h"
 #include "compiler/onnx/training_form.h"
@@ -16,6 +17,7 @@ namespace zerocc {
 
 static Expected<std::unique_ptr<Module>> importLoaded(LoadedModel &model, const ImportOptions &options,
                                                       ImportReport &report) {
+  report.fingerprint = modelFingerprint(model.proto);
   MergedTraining training;
   if (!options.inference) {
     ZEROCC_ASSIGN(training, mergeTraining(model));

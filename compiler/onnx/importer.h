@@ -62,6 +62,7 @@ struct TrainingForm {
 
 /// What importing found, decided and changed. Filled as far as the import got, also when it fails.
 struct ImportReport {
+  std::string fingerprint;          // of the model without weights (model_fingerprint.h)
   std::vector<std::string> repairs; // what the exporter broke and the import mended: untied, tied, renamed
   std::vector<std::string> notes;
   std::vector<std::string> advice;  // damage that cannot be told from intent, or not be mended here: for `check`

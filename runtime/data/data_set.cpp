@@ -474,7 +474,7 @@ Status DataSet::fill(const Batch &batch, int index, void *target) const {
   }
   using Wide = unsigned __int128;
   Wide microBatch = Wide(batch.step) * shape_.microSteps * shape_.ranks + batch.k * shape_.ranks + batch.rank;
-  Wide sample = microBatch * shape_.microBatch;
+  Wide sample = microBatch * shape_.microBatch + static_cast<Wide>(__int128(batch.samplesAhead));
   uint64_t epoch = static_cast<uint64_t>(sample / samples_);
   int64_t position = static_cast<int64_t>(sample % samples_);
   Shuffle order(options_.seed, epoch, samples_);

@@ -33,6 +33,7 @@ struct Batch {
   int64_t step = 0; // from 0
   int64_t k = 0;    // micro-step
   int64_t rank = 0;
+  int64_t samplesAhead = 0; // of where the step begins: a resumed run may have taken more or fewer per step before
 };
 
 struct DataOptions {

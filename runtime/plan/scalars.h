@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 namespace zerocc {
 
 /// The scalar block: one f64 array per rank in device memory, equal on all ranks. Base values are written by
@@ -52,6 +54,35 @@ enum class Schedule : int {
   warmupCosineLr,
   oneCycle,
   lrRangeTest
+};
+
+/// What checkpoints call them, so that they are found again when they move. Those without a name go by their number.
+inline constexpr std::pair<int, const char *> kScalarNames[] = {
+    {kScalarStep, "step"},
+    {kScalarBaseLr, "lr"},
+    {kScalarBeta1, "beta1"},
+    {kScalarBeta2, "beta2"},
+    {kScalarEps, "eps"},
+    {kScalarMomentum, "momentum"},
+    {kScalarNesterov, "nesterov"},
+    {kScalarClip, "clip-grad-norm"},
+    {kScalarSchedule, "schedule"},
+    {kScalarWarmupSteps, "warmup-steps"},
+    {kScalarTotalSteps, "total-steps"},
+    {kScalarMinLr, "min-lr"},
+    {kScalarStaticCount, "static-count"},
+    {kScalarUpdates, "updates"},
+    {kScalarFirstCount, "first-count"},
+    {kScalarOwn, "own"},
+    {kScalarLr, "step-lr"},
+    {kScalarLoss, "loss"},
+    {kScalarCount, "count"},
+    {kScalarGradNorm, "grad-norm"},
+    {kScalarFactor, "factor"},
+    {kScalarSkip, "skip"},
+    {kScalarSkipped, "skipped"},
+    {kScalarCorrection1, "correction1"},
+    {kScalarCorrection2, "correction2"},
 };
 
 constexpr int kMaxGroups = (kScalars - kScalarGroups) / 2;

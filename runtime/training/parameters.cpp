@@ -1,5 +1,6 @@
 #include "runtime/training/parameters.h"
 
+#include "runtime/checkpoint/load.h"
 #include "runtime/training/random.h"
 
 #include <algorithm>
@@ -83,10 +84,14 @@ int64_t elementsOf(const plan::Constant &constant) {
 } // namespace
 
 Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values) {
-  for (int b = 0; b < plan.buckets_size(); ++b)
-    ZEROCC_TRY(loadBucket(plan, executor, b, values));
+  if (values.checkpoint) {
+    ZEROCC_TRY(loadCheckpoint(plan, executor, *values.checkpoint));
+  } else {
+    for (int b = 0; b < plan.buckets_size(); ++b)
+      ZEROCC_TRY(loadBucket(plan, executor, b, values));
+  }
   for (const plan::Storage &storage : plan.storages()) {
-    if (storage.kind() != plan::Storage::BUFFER)
+    if (storage.kind() != plan::Storage::BUFFER || values.checkpoint)
       continue;
     char *target = executor.address(storage.region(), storage.offset());
     const auto elements = static_cast<int64_t>(storage.elements());

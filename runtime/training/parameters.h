@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/executor/rank_group.h"
 #include "runtime/weights/model_weights.h"
 
@@ -12,6 +13,7 @@ struct InitialValues {
   const ModelWeights *model = nullptr; // initializers of the ONNX file; null: none at hand
   std::optional<double> normalStd;     // --init normal:STD: matrices from N(0, STD²), norm scales 1, other vectors 0
   uint64_t seed = 0;
+  const Checkpoint *checkpoint = nullptr; // parameters, states and buffers come from here; constants from `model`
 };
 
 /// Fills a rank's persistent memory before the first segment: its own part of every parameter (all of it where states

@@ -1,5 +1,6 @@
 #include "runtime/training/trainer.h"
 
+#include "runtime/checkpoint/load.h"
 #include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
@@ -30,6 +31,13 @@ constexpr RunTimeValue kRunTimeValues[] = {
     {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
     {"weight-decay", -1, "of matrices (vectors do not decay)"},
 };
+
+/// "0.001"
+std::string numberText(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
 
 /// Whether the plan's optimizer reads this run-time value.
 bool isRead(const plan::Plan &plan, int scalar) {
@@ -63,8 +71,14 @@ std::vector<std::pair<std::string, std::string>> runTimeValues() {
 }
 
 Expected<std::unique_ptr<Trainer>> Trainer::create(const plan::Plan &plan, const TrainerOptions &options) {
+  if (options.values.checkpoint)
+    ZEROCC_TRY(checkCheckpoint(plan, *options.values.checkpoint));
   ZEROCC_ASSIGN(auto group, RankGroup::create(plan, options.group));
   std::unique_ptr<Trainer> trainer(new Trainer(plan, std::move(group)));
+  if (const Checkpoint *checkpoint = options.values.checkpoint) {
+    trainer->step_ = checkpoint->index().step;
+    trainer->samplesAhead_ = checkpoint->index().data.samples - trainer->step_ * trainer->samplesPerStep();
+  }
   ZEROCC_TRY(trainer->group_->forEachRank(
       [&](Executor &executor) { return loadValues(plan, executor, options.values); }));
   ZEROCC_TRY(trainer->writeScalars(options));
@@ -97,7 +111,17 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     scalars[kScalarGroups + 2 * g] = defaults.group_weight_decay(g);
     scalars[kScalarGroups + 2 * g + 1] = defaults.group_lr_factor(g);
   }
-  ZEROCC_TRY(writeSchedule(options.schedule.empty() ? defaults.lr_schedule() : options.schedule, scalars));
+  ZEROCC_TRY(writeSchedule(defaults.lr_schedule(), scalars));
+  if (options.values.checkpoint) {
+    const std::vector<double> own(scalars, scalars + kScalars);
+    ZEROCC_TRY(loadScalars(plan_, *options.values.checkpoint, scalars));
+    for (const RunTimeValue &value : kRunTimeValues)
+      if (value.scalar >= 0 && own[value.scalar] != scalars[value.scalar])
+        notes_.push_back(std::string(value.name) + " is " + numberText(scalars[value.scalar]) +
+                         ", from the checkpoint; without it " + numberText(own[value.scalar]));
+  }
+  if (!options.schedule.empty())
+    ZEROCC_TRY(writeSchedule(options.schedule, scalars));
   for (const auto &[name, value] : options.set) {
     const RunTimeValue *found = nullptr;
     for (const RunTimeValue &candidate : kRunTimeValues)
@@ -117,6 +141,9 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
                    found->scalar == kScalarMomentum || found->scalar == kScalarNesterov
                        ? "compile with --optimizer momentum"
                        : "leave it out");
+    if (options.values.checkpoint)
+      notes_.push_back(name + " is " + numberText(value) + ", by --set; the checkpoint has " +
+                       numberText(scalars[found->scalar >= 0 ? found->scalar : int(kScalarGroups)]));
     if (found->scalar >= 0) {
       scalars[found->scalar] = value;
     } else {
@@ -146,7 +173,7 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<Stat
   // By reference: a std::function of its own would allocate.
   auto microBatches = [&](Executor &executor) -> Status {
     for (int64_t k = 0; k < microSteps; ++k) {
-      ZEROCC_TRY(fillInputs(executor, data, {step_, k, executor.rank()}));
+      ZEROCC_TRY(fillInputs(executor, data, {step_, k, executor.rank(), samplesAhead_}));
       ZEROCC_TRY(executor.runSegment(variant(k)));
     }
     return beforeUpdate ? success() : executor.runSegment("update");

@@ -27,7 +27,8 @@ struct TrainerOptions {
   RankGroupOptions group;
 };
 
-/// Runs a plan's training on all ranks of this process.
+/// Runs a plan's training on all ranks of this process. With a checkpoint among the values it goes on from there: at its
+/// step, its position in the data, with its run-time values where `set` and `schedule` say nothing else.
 class Trainer {
 public:
   /// The plan outlives the trainer.
@@ -42,17 +43,26 @@ public:
   /// Sum of losses and count of labels over all ranks of the micro-steps since the last update.
   std::pair<double, double> lossPair();
   int64_t stepsDone() const { return step_; }
+  /// Samples taken so far, by all ranks; of a resumed run, those before it included.
+  int64_t samplesTaken() const { return step_ * samplesPerStep() + samplesAhead_; }
+  /// Run-time values that a checkpoint changed, and those of it that --set changed.
+  const std::vector<std::string> &notes() const { return notes_; }
 
 private:
   Trainer(const plan::Plan &plan, std::unique_ptr<RankGroup> group) : plan_(plan), group_(std::move(group)) {}
   Status writeScalars(const TrainerOptions &options);
   Status fillInputs(Executor &executor, const DataSet &data, const Batch &batch);
   const char *variant(int64_t k) const;
+  int64_t samplesPerStep() const {
+    return static_cast<int64_t>(plan_.micro_steps()) * group_->ranks() * plan_.micro_batch();
+  }
 
   const plan::Plan &plan_;
   std::unique_ptr<RankGroup> group_;
   int64_t step_ = 0;
+  int64_t samplesAhead_ = 0; // of step_ * samplesPerStep(): steps before a resume took more or fewer
   int64_t wireBefore_ = 0;
+  std::vector<std::string> notes_;
 };
 
 /// The names --set takes, with what each means: for --help and errors.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
@@ -51,7 +52,8 @@ void writeFile(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-CliResult cli(const std::string &program, const std::vector<std::string> &arguments) {
+static CliResult runProgram(const std::string &program, const std::vector<std::string> &arguments, int millis,
+                            int signal) {
   static int serial = 0;
   std::string stem = scratch("output") + "/" + std::to_string(serial++);
   std::string path = std::string(ZEROCC_BIN_DIR) + "/" + program;
@@ -73,11 +75,28 @@ CliResult cli(const std::string &program, const std::vector<std::string> &argume
   }
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
-  waitpid(child, &status, 0);
+  bool isOver = false;
+  for (int waited = 0; signal != 0 && waited < millis && !isOver; ++waited) {
+    usleep(1000);
+    isOver = waitpid(child, &status, WNOHANG) == child;
+  }
+  if (signal != 0 && !isOver)
+    kill(child, signal);
+  if (!isOver)
+    waitpid(child, &status, 0);
   result.exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = readFile(stem + ".out");
   result.error = readFile(stem + ".err");
   return result;
+}
+
+CliResult cli(const std::string &program, const std::vector<std::string> &arguments) {
+  return runProgram(program, arguments, 0, 0);
+}
+
+CliResult cliWithSignal(const std::string &program, const std::vector<std::string> &arguments, int millis,
+                        int signal) {
+  return runProgram(program, arguments, millis, signal);
 }
 
 CliResult compile(const std::string &model, const std::string &plan, const std::vector<std::string> &more) {

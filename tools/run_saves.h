@@ -1,0 +1,65 @@
+#pragma once
+
+#include "runtime/checkpoint/writer.h"
+#include "runtime/training/trainer.h"
+
+#include <csignal>
+
+namespace zerocc {
+
+struct SaveFlags {
+  std::string folder, resume; // --save, --resume
+  int64_t every = 0, keep = 3;
+};
+
+/// Opens what --resume names: a checkpoint, or the last one of a folder. What is cut short, damaged or incomplete is
+/// refused, and the last whole one offered.
+Expected<std::shared_ptr<const Checkpoint>> openCheckpoint(const std::string &path);
+/// `error` came up while `checkpoint` was used: when that is damaged, offers the last whole one.
+Error offeringLastWhole(const Error &error, const Checkpoint &checkpoint);
+
+/// What zero-run tells beside its checkpoints (run.json), to find out later what a run was.
+struct RunRecord {
+  std::vector<std::string> commandLine;
+  std::string planFile;
+  std::string resumedFrom;
+  std::vector<std::string> dataLines;
+};
+
+/// The checkpoints of a run: every K steps, at the end, and when SIGTERM or SIGUSR1 asks it to stop. While it lives,
+/// these signals only set a mark, and no other run can save into the folder. A save that fails in the middle of a run
+/// is reported, and the run goes on; at its end it is an error.
+class RunSaves {
+public:
+  /// Nothing is done, and null returned, without a folder.
+  static Expected<std::unique_ptr<RunSaves>> create(const plan::Plan &plan, Trainer &trainer, const SaveFlags &flags,
+                                                    const DataPosition &data, const RunRecord &record);
+  ~RunSaves();
+
+  /// After each step.
+  Status afterStep();
+  Status saveBest();
+  /// Saves when this step was not saved yet, and waits until it is on disk.
+  Status finish();
+  /// Somebody asked the run to stop.
+  static bool stopRequested();
+  const std::string &lastSaved() const { return lastSaved_; }
+  int64_t stagingBytes() const { return writer_->stagingBytes(); }
+
+private:
+  RunSaves(Trainer &trainer, const SaveFlags &flags) : trainer_(trainer), flags_(flags) {}
+  Status save(bool isBest);
+  /// Tells of a save that has come to its end.
+  void report(bool wait);
+
+  Trainer &trainer_;
+  SaveFlags flags_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  int64_t savedStep_ = -1; // of the last save begun or told to have succeeded
+  std::optional<Error> failure_;
+  std::string lastSaved_;
+  int lock_ = -1;
+  struct sigaction before_[2] = {};
+};
+
+} // namespace zerocc
