@@ -80,10 +80,18 @@ Values lowerTopK(NodeLowering &n) {
   if (!axis)
     return {nullptr};
   const bool largest = n.version < 11 || n.intAttribute("largest", 1);
+  // u64 is ordered as i64 with the highest bit turned.
+  const bool isTurned = x->type.dtype == DType::u64;
+  auto turned = [&](Value *value) {
+    return n.binary(OpKind::BitXor, value, n.scalar(DType::i64, -0x1p63));
+  };
+  if (isTurned)
+    x = turned(n.cast(x, DType::i64));
   Node *top = n.make(OpKind::TopK, {n.moveLast(x, *axis)}, {{"k", *k}, {"smallest", int64_t(!largest)}});
   if (!top)
     return {nullptr};
-  return {moveBack(n, top->result(0), *axis), moveBack(n, top->result(1), *axis)};
+  Value *values = isTurned ? n.cast(turned(top->result(0)), DType::u64) : top->result(0);
+  return {moveBack(n, values, *axis), moveBack(n, top->result(1), *axis)};
 }
 
 /// 1 at the first greatest element along an axis, else 0. Before version 13 the dims from `axis` on are one.
