@@ -3,6 +3,7 @@
 // themselves.
 
 #include "compiler/onnx/lowerings.h"
+#include "compiler/onnx/structured.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -168,6 +169,55 @@ Values lowerAttention(NodeLowering &n) {
   Value *y = n.matmul(weights, v);
   exposed = mode == 1 ? capped : mode == 2 ? biased : mode == 3 ? weights : exposed;
   return {isPacked ? joinHeads(n, y) : y, presentKey, presentValue, exposed};
+}
+
+// prob_mod(softmax(score_mod(q kᵀ scale))) v; the modifiers are bodies of the node. A query without any allowed key gives
+// zeros, as in PyTorch's flex_attention (ONNX's function body would give NaN).
+Bounds lowerFlexAttention(StructuredNode &s) {
+  NodeLowering &n = s.n;
+  Value *q = n.in(0), *k = n.in(1), *v = n.in(2);
+  if (!q || !k || !v)
+    return {};
+  const DType dtype = q->type.dtype;
+  const bool fits = q->type.rank() == 4 && k->type.rank() == 4 && v->type.rank() == 4 && k->type.dims[1] > 0 &&
+                    q->type.dims[1] % k->type.dims[1] == 0 && v->type.dims[1] == k->type.dims[1];
+  std::optional<DType> precision = dtype == DType::f64 ? DType::f64 : DType::f32;
+  if (n.hasAttribute("softmax_precision"))
+    precision = dtypeFromOnnx(static_cast<int32_t>(n.intAttribute("softmax_precision", 1)));
+  if (!fits || !precision || !isFloat(*precision)) {
+    n.fail(fits ? "softmax_precision is not a float"
+                : "query, key and value must be [B, H, S, D] with groups of query heads, are " + print(q->type) + ", " +
+                      print(k->type) + ", " + print(v->type));
+    return {};
+  }
+  const int64_t times = q->type.dims[1] / k->type.dims[1];
+  const double scale = n.hasAttribute("scale") ? n.floatAttribute("scale", 1)
+                                               : 1 / std::sqrt(static_cast<double>(q->type.dims[3]));
+  const double root = std::sqrt(scale);
+  auto modified = [&](const char *name, Value *x) -> Value * {
+    const FlatGraph *body = nullptr;
+    for (const auto &[key, graph] : n.node.subgraphs)
+      if (key == name)
+        body = graph.get();
+    if (!body || !x)
+      return x;
+    std::optional<Bounds> outputs = s.run(*body, BodyInput{x, ""}, -1);
+    if (!outputs || outputs->empty() || !s.isWhole(body->outputs[0]))
+      return nullptr;
+    Value *y = (*outputs)[0].tensor;
+    if (!y || !(y->type == x->type))
+      return n.fail(std::string(name) + " makes " + (y ? print(y->type) : (*outputs)[0].kindName()) + " of " +
+                    print(x->type));
+    return y;
+  };
+  k = repeatHeads(n, k, times);
+  v = repeatHeads(n, v, times);
+  Value *scores = n.matmul(n.mul(q, root), n.transpose(n.mul(k, root), {0, 1, 3, 2}));
+  scores = modified("score_mod", n.cast(scores, *precision));
+  if (!scores)
+    return {};
+  Value *weights = modified("prob_mod", n.emit(OpKind::Softmax, {scores}, {{"safe", int64_t(1)}}));
+  return {n.cast(n.matmul(weights, n.cast(v, *precision)), dtype)};
 }
 
 // --- rotary embeddings

@@ -95,8 +95,13 @@ Values lowerBatchNormalization(NodeLowering &n) {
     return n.add(n.mul(running, momentum), n.mul(n.cast(batch, running->type.dtype), 1 - momentum));
   };
   Value *nextMean = moved(runningMean, batchMean), *nextVariance = moved(runningVariance, batchVariance);
-  n.updateBuffer(runningMean, nextMean);
-  n.updateBuffer(runningVariance, nextVariance);
+  // A node's results come from its operands; the buffers move on from where an earlier use has left them.
+  auto move = [&](Value *running, Value *batch, Value *next) {
+    Value *before = n.movedSoFar(running);
+    n.updateBuffer(running, before == running ? next : moved(before, batch));
+  };
+  move(runningMean, batchMean, nextMean);
+  move(runningVariance, batchVariance, nextVariance);
   return {inferred ? n.whenTraining(trained, inferred) : trained, nextMean, nextVariance};
 }
 

@@ -8,6 +8,7 @@
 #include "compiler/onnx/routed_rows.h"
 #include "compiler/onnx/settle_constants.h"
 #include "compiler/onnx/structure.h"
+#include "compiler/onnx/structured.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
@@ -38,13 +39,16 @@ public:
     const auto buffers = std::move(graph_.results); // of training nodes; behind the model's outputs
     graph_.results.clear();
     for (const std::string &output : flat_.graph.outputs) {
-      Value *value = operand(output, {nullptr, 0});
+      const Bound bound = operand(output, {nullptr, 0});
       if (llvm::StringRef(output).startswith("buffer:"))
         findings_.push_back({"output \"" + output + "\": names that begin with \"buffer:\" are taken", "rename it"});
       else if (std::optional<Diagnostic> finding = rows_.asOutput(output))
         findings_.push_back(*finding);
-      else if (value)
-        graph_.results.push_back({output, value});
+      else if (bound.container)
+        findings_.push_back({"output \"" + output + "\" is " + bound.kindName() + ", which exist while compiling only",
+                             "export tensors: torch.stack, torch.cat, or one output each"});
+      else if (bound.tensor)
+        graph_.results.push_back({output, bound.tensor});
       else if (findings_.empty())
         findings_.push_back({"output \"" + output + "\" has no value", ""});
     }
@@ -73,9 +77,13 @@ private:
 
   // --- names --------------------------------------------------------------------------------------------------------
 
-  void bind(const std::string &name, Value *value) { // null: unknown
+  void bind(const std::string &name, const Bound &value) { // nothing: unknown
     values_[name] = value;
-    firstNames_.try_emplace(value, name);
+    firstNames_.try_emplace(value.tensor, name);
+  }
+  void giveUp(const FlatNode &node) {
+    for (const std::string &output : node.outputs)
+      bind(output, nullptr);
   }
 
   Expected<std::string> read(const std::string &initializer) const {
@@ -127,18 +135,18 @@ private:
                               {DataSource::Kind::initializer, "", name});
   }
 
-  /// What a reader gets for a name: null when it is unknown because of an earlier finding.
-  Value *operand(const std::string &name, Slot slot) {
+  /// What a reader gets for a name: nothing when it is unknown because of an earlier finding.
+  Bound operand(const std::string &name, Slot slot) {
     if (auto found = values_.find(name); found != values_.end())
       return found->second;
     auto initializer = flat_.initializerOf.find(name);
     if (initializer == flat_.initializerOf.end())
       return nullptr;
     if (bufferNames_.count(name))
-      return values_[name] = bufferOf(name, *initializer->second);
+      return values_[name] = Bound(bufferOf(name, *initializer->second));
     ParameterTable::Use use = parameters_.find(name, slot);
     if (use.entry < 0)
-      return values_[name] = constantOf(name, *initializer->second);
+      return values_[name] = Bound(constantOf(name, *initializer->second));
     return parameterOf(use, *initializer->second);
   }
 
@@ -213,7 +221,9 @@ private:
       return;
     }
     std::string first = node.outputs.empty() ? "" : node.outputs[0];
-    findings_.push_back({nodeTitle(node.name, node.op, first) + ": " + finding.message, finding.hint});
+    findings_.push_back({nodeTitle(node.name.empty() ? "" : node.name + step_, node.op, first + step_) + ": " +
+                             finding.message,
+                         finding.hint});
   }
 
   static const LoweringRow *rowOf(const FlatNode &node) {
@@ -226,67 +236,146 @@ private:
     return rows.lookup(node.domain + "::" + node.op);
   }
 
+  NodeLowering loweringOf(const FlatNode &node, Values operands) {
+    return NodeLowering(node, std::move(operands), module_, graph_, folder_, model_, options_, step_);
+  }
+
   void lowerNode(const FlatNode &node) {
-    ++report_.ops[node.domain.empty() ? node.op : node.domain + "." + node.op];
-    Values operands;
+    if (step_.empty() || countedInSteps_.insert(&node).second)
+      ++report_.ops[node.domain.empty() ? node.op : node.domain + "." + node.op];
+    Bounds operands;
+    Values tensors;
     bool unknown = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      operands.push_back(node.inputs[i].empty() ? nullptr : operand(node.inputs[i], {&node, static_cast<int>(i)}));
+      operands.push_back(node.inputs[i].empty() ? Bound() : operand(node.inputs[i], {&node, static_cast<int>(i)}));
+      tensors.push_back(operands.back().tensor);
       unknown |= !node.inputs[i].empty() && !operands.back();
     }
-    auto giveUp = [&] {
-      for (const std::string &output : node.outputs)
-        bind(output, nullptr);
-    };
     if (!rowOf(node) && rows_.concerns(node)) {
       find(node, {"reads rows whose number depends on data", remedyFor(node)});
-      return giveUp();
+      return giveUp(node);
     }
     rows_.forget(node);
-    if (node.domain.empty() && node.op == "If")
-      return unknown ? giveUp() : lowerIf(node, operands);
+    if (const StructuredRow *row = structuredRowOf(node))
+      return unknown ? giveUp(node) : lowerStructured(node, *row, operands, std::move(tensors));
     if (isGradient(node))
-      return unknown ? giveUp() : lowerGradientNode(node, std::move(operands));
+      return unknown ? giveUp(node) : lowerGradientNode(node, std::move(tensors));
     const LoweringRow *row = rowOf(node);
     if (!row) {
       std::string op = node.domain.empty() ? node.op : node.domain + "." + node.op;
       find(node, {"op " + op + " is not supported", remedyFor(node)});
-      return giveUp();
+      return giveUp(node);
     }
     if (node.version < row->since) {
       find(node, {"op " + node.op + " is known from opset " + std::to_string(row->since) + " on, the model uses " +
                       std::to_string(node.version),
                   "export with a newer opset"});
-      return giveUp();
+      return giveUp(node);
     }
     if (unknown)
-      return giveUp();
-    NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
-    Values results = !rows_.concerns(node) ? row->lower(lowering)
-                                           : rows_.lower(lowering, row->lower, [&](const FlatNode &other, Values values) {
-                                               return NodeLowering(other, std::move(values), module_, graph_, folder_,
-                                                                   model_, options_);
-                                             });
-    finish(node, lowering, results);
+      return giveUp(node);
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].container) {
+        if (node.op == "Identity" && node.domain.empty() && node.outputs.size() == 1)
+          return bind(node.outputs[0], operands[i]);
+        find(node, {"operand " + std::to_string(i) + " (\"" + node.inputs[i] + "\") is " + operands[i].kindName(), ""});
+        return giveUp(node);
+      }
+    NodeLowering lowering = loweringOf(node, std::move(tensors));
+    Values results = !rows_.concerns(node)
+                         ? row->lower(lowering)
+                         : rows_.lower(lowering, row->lower, [&](const FlatNode &other, Values values) {
+                             return loweringOf(other, std::move(values));
+                           });
+    finish(node, lowering, Bounds(results.begin(), results.end()));
   }
 
-  void finish(const FlatNode &node, NodeLowering &lowering, const Values &results) {
+  /// Ops with bodies or lists.
+  void lowerStructured(const FlatNode &node, const StructuredRow &row, llvm::ArrayRef<Bound> operands, Values tensors) {
+    NodeLowering lowering = loweringOf(node, std::move(tensors));
+    StructuredNode s{lowering, operands, budget_, {}, {}, {}, {}, false};
+    s.run = [&](const FlatGraph &body, llvm::ArrayRef<BodyInput> inputs, int64_t step) {
+      return runBody(s, body, inputs, step);
+    };
+    s.isNeeded = [&](size_t i) { return i < node.outputs.size() && neededNames_.count(node.outputs[i]) != 0; };
+    s.isWhole = [&](const std::string &name) {
+      std::optional<Diagnostic> finding = rows_.asOutput(name);
+      if (finding)
+        lowering.fail("puts together rows whose number depends on data", finding->hint);
+      return !finding;
+    };
+    Bounds results;
+    if (node.version < row.since)
+      lowering.fail("op " + node.op + " is known from opset " + std::to_string(row.since) + " on, the model uses " +
+                        std::to_string(node.version),
+                    "export with a newer opset");
+    else
+      results = row.lower(s);
+    if (s.isUnknown && !lowering.failed())
+      return giveUp(node);
+    finish(node, lowering, results);
+    s.sources.resize(node.outputs.size());
+    rows_.alias(s.sources, node.outputs);
+  }
+
+  /// What has been made since the last call: nodes, and more for those with long names and for tables.
+  int64_t costOfNew() {
+    constexpr size_t kBytes = 256;
+    size_t cost = 0;
+    for (; budgetedNodes_ < graph_.nodes.size(); ++budgetedNodes_)
+      cost += 1 + graph_.nodes[budgetedNodes_]->location.size() / kBytes;
+    for (; budgetedConstants_ < module_.constants.size(); ++budgetedConstants_)
+      cost += module_.constants[budgetedConstants_].source.bytes.size() / kBytes;
+    return static_cast<int64_t>(cost);
+  }
+
+  /// Lowers a body, which may have been lowered before: its names are bound anew.
+  std::optional<Bounds> runBody(StructuredNode &s, const FlatGraph &body, llvm::ArrayRef<BodyInput> inputs,
+                                int64_t step) {
+    if (body.inputs.size() != inputs.size()) {
+      s.n.fail("its body has " + std::to_string(body.inputs.size()) + " inputs, " + std::to_string(inputs.size()) +
+               " values are given");
+      return std::nullopt;
+    }
+    const std::string outer = step_;
+    std::vector<std::string> sources;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      sources.push_back(inputs[i].source);
+      bind(body.inputs[i], inputs[i].value);
+    }
+    rows_.alias(sources, body.inputs);
+    if (step >= 0) {
+      if (step_.empty())
+        costOfNew();
+      step_ += "[" + std::to_string(step) + "]";
+    }
+    lowerNodes(body);
+    step_ = outer;
+    if (step >= 0 && !s.spend(1 + costOfNew()))
+      return std::nullopt;
+    Bounds outputs;
+    for (const std::string &output : body.outputs) {
+      outputs.push_back(operand(output, {nullptr, 0}));
+      s.isUnknown |= !outputs.back();
+    }
+    return s.isUnknown ? std::nullopt : std::optional<Bounds>(std::move(outputs));
+  }
+
+  void finish(const FlatNode &node, NodeLowering &lowering, const Bounds &results) {
     for (size_t i = 0; i < node.outputs.size() && !lowering.failed(); ++i)
       if (!node.outputs[i].empty() && (i >= results.size() || !results[i]) && neededNames_.count(node.outputs[i]))
         lowering.fail("output " + std::to_string(i) + " (\"" + node.outputs[i] + "\") is not supported");
     if (lowering.failed()) {
       find(node, *lowering.finding);
-      for (const std::string &output : node.outputs)
-        bind(output, nullptr);
-      return;
+      return giveUp(node);
     }
     for (size_t i = 0; i < node.outputs.size(); ++i)
       if (!node.outputs[i].empty())
-        bind(node.outputs[i], i < results.size() ? results[i] : nullptr);
+        bind(node.outputs[i], i < results.size() ? results[i] : Bound());
   }
 
   void lowerGradientNode(const FlatNode &node, Values operands) {
-    NodeLowering lowering(node, std::move(operands), module_, graph_, folder_, model_, options_);
+    NodeLowering lowering = loweringOf(node, std::move(operands));
     Values results;
     GradientNames names = namesOf(node);
     names.find = [this](const std::string &name) { return leafNamed(name); };
@@ -294,7 +383,7 @@ private:
       lowering.fail("names tensors, which is not supported in a model with local functions", "inline them first");
     else
       results = lowerGradient(lowering, names, module_, graph_, gradientNodes_);
-    finish(node, lowering, results);
+    finish(node, lowering, Bounds(results.begin(), results.end()));
   }
 
   /// The value whose gradient is that of the tensor `name`.
@@ -306,37 +395,14 @@ private:
       return {nullptr, use.entry < 0 ? "is a constant here" : "was tied or untied: keep it with --untie or --tie"};
     }
     auto found = values_.find(name);
-    if (found == values_.end() || !found->second)
+    Value *value = found == values_.end() ? nullptr : found->second.tensor;
+    if (!value)
       return {};
-    if (module_.constantOf(found->second))
+    if (module_.constantOf(value))
       return {nullptr, "is a constant"};
-    if (firstNames_[found->second] != name)
-      return {nullptr, "is the same tensor as \"" + firstNames_[found->second] + "\": name that one"};
-    return {found->second, ""};
-  }
-
-  /// The branch that a condition known now picks.
-  void lowerIf(const FlatNode &node, const Values &operands) {
-    const HostTensor *condition = operands.empty() || !operands[0] ? nullptr : folder_.evaluate(operands[0]);
-    const FlatGraph *branch = nullptr;
-    if (condition && condition->type.elements() == 1)
-      for (const auto &[name, subgraph] : node.subgraphs)
-        if (name == (condition->at(0) != 0 ? "then_branch" : "else_branch"))
-          branch = subgraph.get();
-    if (!branch || branch->outputs.size() != node.outputs.size()) {
-      find(node, {condition ? "the branch it takes is missing or has other outputs"
-                            : "the branch it takes depends on data",
-                  remedyFor(node)});
-      for (const std::string &output : node.outputs)
-        bind(output, nullptr);
-      return;
-    }
-    lowerNodes(*branch);
-    for (size_t i = 0; i < node.outputs.size(); ++i)
-      if (!node.outputs[i].empty())
-        bind(node.outputs[i], operand(branch->outputs[i], {nullptr, 0}));
-    for (size_t i = 0; i < node.outputs.size(); ++i)
-      rows_.alias(branch->outputs[i], node.outputs[i]);
+    if (firstNames_[value] != name)
+      return {nullptr, "is the same tensor as \"" + firstNames_[value] + "\": name that one"};
+    return {value, ""};
   }
 
   // --- the end ------------------------------------------------------------------------------------------------------
@@ -379,7 +445,11 @@ private:
   Graph &graph_;
   Folder folder_;
   RoutedRows rows_;
-  std::map<std::string, Value *> values_;
+  std::map<std::string, Bound> values_;
+  UnrollBudget budget_;
+  size_t budgetedNodes_ = 0, budgetedConstants_ = 0; // that the budget has paid for, or need not
+  std::string step_;                                 // of the loops around the node at hand: "[3][0]"
+  llvm::DenseSet<const FlatNode *> countedInSteps_;  // for the report
   std::map<const Value *, std::string> firstNames_; // the name a value was first bound to
   NodeSet gradientNodes_;                           // of all Gradient nodes
   std::vector<Value *> parameterValues_; // by entry

@@ -21,8 +21,9 @@ using Values = llvm::SmallVector<Value *, 4>;
 /// null operands, so lowerings need no checks between steps.
 class NodeLowering {
 public:
+  /// `step`: of the loops around the node, "[3][0]"; "" outside of loops.
   NodeLowering(const FlatNode &node, Values operands, Module &module, Graph &graph, Folder &folder,
-               const LoadedModel &model, const ImportOptions &options);
+               const LoadedModel &model, const ImportOptions &options, std::string step = "");
 
   const FlatNode &node;
   int64_t version; // of the node's opset
@@ -65,8 +66,12 @@ public:
   Value *random();
   /// `training` in the micro-steps and `inference` in eval; with inference alone when importing for it.
   Value *whenTraining(Value *training, Value *inference);
-  /// A number for one stream of this node's random numbers: of its name in the file, so that no other change moves it.
+  /// A number for one stream of this node's random numbers: of its name in the file (and its step in loops), so that no
+  /// other change moves it.
   int64_t randomId(int64_t stream = 0) const;
+  /// What the buffer that a running statistic lies in is to hold after what has been lowered before: a module used twice,
+  /// or in a loop, moves it each time.
+  Value *movedSoFar(Value *statistic);
   /// The buffer that a running statistic lies in is to hold `next` after a micro-step. True when `statistic` is one.
   bool updateBuffer(Value *statistic, Value *next);
   Value *constant(const HostTensor &host);
@@ -116,6 +121,7 @@ public:
 private:
   const onnx::AttributeProto *attribute(const std::string &name, int type);
 
+  std::string step_;
   Values operands_;
   GraphBuilder builder_;
   Folder &folder_;

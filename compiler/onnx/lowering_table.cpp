@@ -3,6 +3,7 @@
 #include "compiler/onnx/lowerings.h"
 
 #include "compiler/onnx/structure.h"
+#include "compiler/onnx/structured.h"
 
 #include "llvm/ADT/StringRef.h"
 
@@ -87,7 +88,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "HardSigmoid", 1, kNow, lowerHardSigmoid, ""},
     {"", "HardSwish", 14, kNow, lowerHardSwish, ""},
     {"", "Hardmax", 1, kNow, lowerHardmax, ""},
-    {"", "Identity", 1, kNow, lowerIdentity, "tensors"},
+    {"", "Identity", 1, kNow, lowerIdentity, ""},
     {"", "InstanceNormalization", 1, kNow, lowerInstanceNormalization, ""},
     {"", "IsInf", 10, kNow, lowerIsInf, ""},
     {"", "IsNaN", 9, kNow, lowerIsNan, ""},
@@ -224,14 +225,8 @@ struct Remedy {
 };
 constexpr Remedy kRemedies[] = {
     {"Multinomial", "export in eval mode, without random layers"},
-    {"Loop", "export with fixed lengths, so that the loop is unrolled"},
-    {"Scan", "export with fixed lengths, so that the loop is unrolled"},
     {"If",
      "bind the dimensions its condition depends on with --dim, or export without data-dependent branches"},
-    {"SequenceConstruct", "export without lists of tensors: torch.stack and torch.cat instead"},
-    {"SequenceAt", "export without lists of tensors: torch.stack and torch.cat instead"},
-    {"SplitToSequence", "export with dynamo=True, which writes Split"},
-    {"ConcatFromSequence", "export with dynamo=True, which writes Concat"},
 };
 
 } // namespace
@@ -262,10 +257,11 @@ std::vector<ImportOp> importedOps() {
   std::vector<ImportOp> ops;
   for (const LoweringRow &row : kRows)
     ops.push_back({row.domain, row.op, row.since, row.until, row.limits});
+  for (const StructuredRow &row : structuredTable())
+    ops.push_back({row.domain, row.op, row.since, row.until, row.limits});
   ops.push_back({"", "Constant", 1, kNow, "tensors and numbers"});
   ops.push_back(
       {"ai.onnx.preview.training", "Gradient", 1, kNow, "first order; named tensors are no constants"});
-  ops.push_back({"", "If", 1, kNow, "known condition"});
   llvm::sort(ops, [](const ImportOp &a, const ImportOp &b) {
     return std::tie(a.domain, a.name) < std::tie(b.domain, b.name);
   });

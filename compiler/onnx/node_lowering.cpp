@@ -11,11 +11,11 @@
 namespace zerocc {
 
 NodeLowering::NodeLowering(const FlatNode &node, Values operands, Module &module, Graph &graph, Folder &folder,
-                           const LoadedModel &model, const ImportOptions &options)
-    : node(node), version(node.version), options(options), operands_(std::move(operands)), builder_(module, graph),
-      folder_(folder), model_(model) {
+                           const LoadedModel &model, const ImportOptions &options, std::string step)
+    : node(node), version(node.version), options(options), step_(std::move(step)), operands_(std::move(operands)),
+      builder_(module, graph), folder_(folder), model_(model) {
   std::string first = node.outputs.empty() ? "" : node.outputs[0];
-  builder_.location = node.name.empty() ? node.op + ":" + first : node.name;
+  builder_.location = (node.name.empty() ? node.op + ":" + first : node.name) + step_;
 }
 
 Value *NodeLowering::fail(const std::string &reason, const std::string &hint) {
@@ -163,17 +163,31 @@ Value *NodeLowering::whenTraining(Value *training, Value *inference) {
 }
 
 int64_t NodeLowering::randomId(int64_t stream) const {
-  std::string name = node.outputs.empty() ? node.name : node.outputs[0];
+  std::string name = (node.outputs.empty() ? node.name : node.outputs[0]) + step_;
   if (stream != 0)
     name += "#" + std::to_string(stream);
   return static_cast<int64_t>(llvm::xxHash64(name) & 0x7fffffff);
+}
+
+Value *NodeLowering::movedSoFar(Value *statistic) {
+  if (statistic && builder_.module.storageOf(statistic))
+    for (const auto &[name, next] : builder_.graph.results)
+      if (name == "buffer:" + statistic->name)
+        return next;
+  return statistic;
 }
 
 bool NodeLowering::updateBuffer(Value *statistic, Value *next) {
   const Storage *storage = statistic ? builder_.module.storageOf(statistic) : nullptr;
   if (!storage || !storage->isBuffer() || !next)
     return false;
-  builder_.graph.results.push_back({"buffer:" + statistic->name, next});
+  auto &results = builder_.graph.results;
+  const std::string name = "buffer:" + statistic->name;
+  auto found = llvm::find_if(results, [&](const auto &result) { return result.first == name; });
+  if (found == results.end())
+    results.push_back({name, next});
+  else
+    found->second = next;
   return true;
 }
 
@@ -301,8 +315,13 @@ Value *NodeLowering::concat(llvm::ArrayRef<Value *> xs, int64_t axis) {
   for (Value *x : xs) // an empty cache in front of keys or values adds nothing
     if (x->type.elements() != 0)
       filled.push_back(x);
-  if (filled.empty())
-    filled.assign(xs.begin(), xs.begin() + 1);
+  if (filled.empty()) { // nothing at all: still of some shape
+    TensorType type = xs[0]->type;
+    for (Value *x : xs.drop_front())
+      if (axis < x->type.rank() && axis < type.rank())
+        type.dims[axis] += x->type.dims[axis];
+    return type == xs[0]->type ? xs[0] : this->filled(type, 0);
+  }
   return filled.size() == 1 ? filled[0] : emit(OpKind::Concat, filled, {{"axis", axis}});
 }
 

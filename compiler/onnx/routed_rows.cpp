@@ -59,13 +59,19 @@ void RoutedRows::forget(const FlatNode &node) {
       tags_.erase(output);
 }
 
-void RoutedRows::alias(const std::string &from, const std::string &to) {
-  if (to.empty())
+void RoutedRows::alias(llvm::ArrayRef<std::string> from, llvm::ArrayRef<std::string> to) {
+  if (tags_.empty())
     return;
-  if (auto found = tags_.find(from); found != tags_.end())
-    tags_[to] = Tag(found->second);
-  else
-    tags_.erase(to);
+  std::vector<Result> tags;
+  for (const std::string &name : from) {
+    auto found = tags_.find(name);
+    tags.push_back(found == tags_.end() ? Result() : Result(found->second));
+  }
+  for (size_t i = 0; i < to.size(); ++i)
+    if (i < tags.size() && tags[i] && !to[i].empty())
+      tags_[to[i]] = *tags[i];
+    else
+      tags_.erase(to[i]);
 }
 
 std::optional<Diagnostic> RoutedRows::asOutput(const std::string &name) const {

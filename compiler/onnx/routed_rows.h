@@ -29,8 +29,8 @@ public:
   Values lower(NodeLowering &n, LowerFunction function, const Maker &make);
   /// A node that does not concern them defines its outputs anew (bodies of loops are lowered many times).
   void forget(const FlatNode &node);
-  /// `to` is another name of `from`.
-  void alias(const std::string &from, const std::string &to);
+  /// Each `to` is another name of the `from` beside it, "" of none; all at once, as the steps of a loop swap names.
+  void alias(llvm::ArrayRef<std::string> from, llvm::ArrayRef<std::string> to);
   /// Why an output of the model cannot be this name, or nullopt.
   std::optional<Diagnostic> asOutput(const std::string &name) const;
   /// For the report: what was computed densely.

@@ -3,17 +3,35 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <algorithm>
 #include <cctype>
 
 namespace zerocc {
 
 namespace {
 
-/// Ops whose first operand passes on unchanged but for shape and dtype.
-bool isTransparent(const FlatNode &node, int input) {
-  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape", "Cast",  "CastLike",
-                                            "Squeeze",  "Unsqueeze", "Flatten", "Expand"};
-  return input == 0 && node.domain.empty() && ops.count(node.op);
+/// The names that an operand goes on under, unchanged but for shape and dtype; none where the node does something with it.
+/// Bodies read what is scanned or mapped as inputs of their own, lists give back what was put in. What the first step of a
+/// loop starts from is no such operand: a weight would look like an initial state, and those are constants.
+llvm::ArrayRef<std::string> namesBehind(const FlatNode &node, int input) {
+  static const std::set<std::string> ops = {
+      "Identity",  "Transpose",     "Reshape",    "Cast",          "CastLike", "Squeeze",           "Unsqueeze",
+      "Flatten",   "Expand",        "SequenceAt", "SequenceErase", "Optional", "OptionalGetElement"};
+  if (!node.domain.empty())
+    return {};
+  const std::string &op = node.op;
+  if ((input == 0 && ops.count(op)) || op == "SequenceConstruct" || (op == "SequenceInsert" && input < 2))
+    return node.outputs;
+  if ((op != "Scan" && op != "SequenceMap") || node.subgraphs.size() != 1)
+    return {};
+  const std::vector<std::string> &inputs = node.subgraphs[0].second->inputs; // those that are scanned stand last
+  const size_t lengths = op == "Scan" && node.version < 9 ? 1 : 0, place = input - lengths;
+  auto scanned = node.attributes.find("num_scan_inputs");
+  const int64_t count = scanned == node.attributes.end() ? 0 : scanned->second->i();
+  const bool isState = op == "Scan" && static_cast<int64_t>(place) < static_cast<int64_t>(inputs.size()) - count;
+  if (static_cast<size_t>(input) < lengths || place >= inputs.size() || isState)
+    return {};
+  return llvm::ArrayRef<std::string>(inputs).slice(place, 1);
 }
 
 /// Results that say nothing about the operand's values.
@@ -94,8 +112,13 @@ std::string describe(Slot slot) {
 
 void spread(const FlatGraph &graph, std::set<std::string> &names) {
   for (const FlatNode &node : graph.nodes) {
-    for (const auto &[name, subgraph] : node.subgraphs)
+    for (const auto &[name, subgraph] : node.subgraphs) {
+      // Steps hand on what earlier ones have made: like outputs, inputs count as reached; not a loop's step and condition.
+      const size_t first = node.op == "Loop" ? 2 : 0;
+      for (size_t i = first; i < subgraph->inputs.size(); ++i)
+        names.insert(subgraph->inputs[i]);
       spread(*subgraph, names);
+    }
     bool isReached = !readsShapeOnly(node) &&
                      llvm::any_of(node.inputs, [&](const std::string &input) { return names.count(input); });
     if (isReached || !node.subgraphs.empty())
@@ -125,12 +148,13 @@ void Readers::eachEnd(Slot slot, const std::function<void(Slot)> &visit) const {
   while (!stack.empty()) {
     Slot at = stack.back();
     stack.pop_back();
-    if (!isTransparent(*at.first, at.second)) {
+    const llvm::ArrayRef<std::string> behind = namesBehind(*at.first, at.second);
+    if (behind.empty()) {
       visit(at);
       continue;
     }
-    for (const std::string &output : at.first->outputs)
-      for (const Slot &next : of(output))
+    for (const std::string &name : behind)
+      for (const Slot &next : of(name))
         if (seen.insert(next).second)
           stack.push_back(next);
   }

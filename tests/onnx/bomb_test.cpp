@@ -164,6 +164,41 @@ TEST(Bomb, HugeResults) {
   refuse("g (float[B, 4] x) => (float[B, 4] y) { y = Pad (x, s) }", {0, big << 28, 0, big << 28});
 }
 
+/// `for (many) { BODY }`, whose operands are x (or a list) and what `step` and the constants of HugeResults give.
+void expectCheapLoop(const std::string &what, const std::string &before, const std::string &body, int64_t steps) {
+  onnx::ModelProto model = modelFromText("g (float[B, 4] x) => (float[B, 4] y) {\n" + before +
+                                         "r = Loop (steps, yes, from) <body = b (int64 i, bool c, float[B, 4] v) => "
+                                         "(bool d, float[B, 4] w) { d = Identity (c)\n" +
+                                         body + "}>\n y = Relu (x) z = Identity (r) }");
+  addInts(model, "steps", {steps}, true);
+  addInts(model, "zero", {0}, true);
+  addTensor(model, "yes", onnx::TensorProto::BOOL, {}, std::string(1, 1));
+  model.mutable_graph()->add_output()->set_name("r");
+  expectCheap(what, model.SerializeAsString());
+}
+
+TEST(Bomb, ManySteps) {
+  constexpr int64_t kMany = 199999;
+  expectCheapLoop("steps", "from = Identity (x)\n", "w = Neg (v)", int64_t(1) << 40);
+  expectCheapLoop("nodes", "from = Identity (x)\n", "a = Neg (v) e = Neg (a) w = Neg (e)", kMany);
+  expectCheapLoop("no nodes", "from = Identity (x)\n", "w = Identity (v)", int64_t(1) << 62);
+  expectCheapLoop("loops in a loop", "from = Identity (x)\n",
+                  "w = Loop (steps, yes, v) <body = b2 (int64 i2, bool c2, float[B, 4] v2) => (bool d2, float[B, 4] w2) "
+                  "{ d2 = Identity (c2) w2 = Loop (steps, yes, v2) <body = b3 (int64 i3, bool c3, float[B, 4] v3) => "
+                  "(bool d3, float[B, 4] w3) { d3 = Identity (c3) w3 = Identity (v3) }> }>",
+                  kMany);
+  expectCheapLoop("names", "from = Identity (x)\n", "w = Neg (v) " + std::string(100000, 'n') + " = Neg (w)", kMany);
+  expectCheapLoop("long names", "from = Identity (x)\n",
+                  "v" + std::string(100000, 'n') + " = Neg (v) w = Neg (v" + std::string(100000, 'n') + ")", kMany);
+  expectCheapLoop("tables", "from = Identity (x)\n", "t = DFT (x) w = Neg (v)", kMany);
+  expectCheapLoop("a list that grows in front", "from = SequenceConstruct (x)\n", "w = SequenceInsert (v, x, zero)",
+                  kMany);
+  expectCheapLoop("a list that shrinks", "many = Concat <axis = 0> (x, x)\nfrom = SequenceConstruct (x)\n",
+                  "l = SequenceInsert (v, x) m = SequenceInsert (l, x) w = SequenceErase (m, zero)", kMany);
+  expectCheapLoop("lists of parts", "from = Identity (x)\n",
+                  "s = SplitToSequence <axis = 1> (x) p = SequenceAt (s, zero) w = Add (v, p)", kMany);
+}
+
 TEST(Bomb, ManyNames) {
   std::string text = "g (float[B, 4] x) => (float[B, 4] y) {\n";
   onnx::ModelProto model =

@@ -236,6 +236,31 @@ TEST(Text, IsEscapedInJson) {
   EXPECT_EQ(escapeInJson("\"\x7f\xc2\x9b\xe2\x80\xae\""), "\"\\u007f\\u009b\\u202e\"");
 }
 
+/// What ONNX's textual form cannot say: operands in front that are left out.
+TEST(Loops, WithoutCountOrCondition) {
+  onnx::ModelProto model =
+      modelFromText("g (float[B, 2] x) => (float[B, 2] y)\n<int64 n = {2}, bool yes = {1}, int64 one = {1}>\n"
+                    "{ y = Loop (n, yes, x) <body = b (int64 i, bool c, float[B, 2] v) => (bool d, float[B, 2] w) "
+                    "{ d = Less (i, one) w = Neg (v) }> }");
+  onnx::NodeProto &loop = *model.mutable_graph()->mutable_node(0);
+  EXPECT_EQ(refusalOf(model), "imported");
+  loop.set_input(0, "");
+  EXPECT_EQ(refusalOf(model), "imported"); // ends by its condition
+  loop.set_input(1, "");
+  EXPECT_EQ(refusalOf(model), "node of \"y\" (Loop): never ends: it has neither a trip count nor a condition");
+  loop.set_input(0, "n");
+  EXPECT_EQ(refusalOf(model), "imported");
+  loop.set_input(2, "");
+  EXPECT_EQ(refusalOf(model), "node of \"y\" (Loop): operand 2 is missing");
+  loop.mutable_input()->RemoveLast();
+  loop.mutable_input()->RemoveLast();
+  loop.mutable_input()->RemoveLast();
+  EXPECT_EQ(refusalOf(model), "node of \"y\" (Loop): its body has 3 inputs and 2 outputs, which do not fit 2 values and "
+                              "1 results");
+  loop.clear_attribute();
+  EXPECT_EQ(refusalOf(model), "node of \"y\" (Loop): attribute \"body\" is missing");
+}
+
 TEST(Text, IsEscaped) {
   EXPECT_EQ(escapeForTerminal("plain, naïve, 権重, 😀\n\ttab"), "plain, naïve, 権重, 😀\n\ttab");
   EXPECT_EQ(escapeForTerminal("\x1b[2J\x07\r\x7f"), "\\x1b[2J\\x07\\x0d\\x7f");

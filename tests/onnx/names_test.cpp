@@ -266,7 +266,7 @@ TEST(Ops, AreListedOnceEachInOrder) {
   std::vector<ImportOp> ops = importedOps();
   EXPECT_GT(ops.size(), 90u);
   for (size_t i = 1; i < ops.size(); ++i)
-    EXPECT_LT(ops[i - 1].domain + ops[i - 1].name, ops[i].domain + ops[i].name);
+    EXPECT_LT(std::tie(ops[i - 1].domain, ops[i - 1].name), std::tie(ops[i].domain, ops[i].name));
 }
 
 } // namespace

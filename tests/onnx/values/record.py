@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes X.values beside each X.onnxtxt: inputs drawn at random and what ONNX's reference evaluator makes of them.
+"""Writes X.values beside each X.onnxtxt: inputs drawn at random and what ONNX's reference evaluator makes of them; of loops
+ONNX Runtime, as the reference joins the rows of a Loop where the specification stacks them.
 
-    pip install onnx numpy
-    python tests/onnx/values/record.py
+    pip install onnx numpy onnxruntime
+    python tests/onnx/values/record.py [X …]       # all when none is named
 
 One line a tensor: `input` or `output`, name, type, and its elements. Symbolic dims are 2. Integer inputs are drawn from
 [0, 3), as every model here allows.
 """
 
 import pathlib
+import sys
 
 import numpy
 import onnx.parser
@@ -34,10 +36,16 @@ def line(kind, name, array):
 
 
 for path in sorted(pathlib.Path(__file__).parent.glob("*.onnxtxt")):
+    if sys.argv[1:] and path.stem not in sys.argv[1:]:
+        continue
     model = onnx.parser.parse_model(path.read_text())
     random = numpy.random.default_rng(len(path.name))
     inputs = {value.name: draw(random, value) for value in model.graph.input}
-    outputs = ReferenceEvaluator(model).run(None, inputs)
+    if path.stem == "loops":
+        import onnxruntime
+        outputs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    else:
+        outputs = ReferenceEvaluator(model).run(None, inputs)
     with path.with_suffix(".values").open("w") as file:
         file.writelines(line("input", name, array) for name, array in inputs.items())
         file.writelines(line("output", value.name, numpy.asarray(array))
