@@ -168,6 +168,8 @@ void RunSaves::report(bool wait) {
   if (saved->status) {
     lastSaved_ = saved->path;
     failure_.reset();
+    if (!saved->cleanup)
+      std::fputs(("note: " + saved->path + " is saved, but " + saved->cleanup.error().findings()[0].message + "\n").c_str(), stderr);
     return;
   }
   failure_ = saved->status.error();
@@ -179,15 +181,16 @@ void RunSaves::report(bool wait) {
 Status RunSaves::save(bool isBest) {
   report(true); // of the one before
   savedStep_ = trainer_.stepsDone();
-  return writer_->save(trainer_.stepsDone(), trainer_.samplesTaken(), isBest);
+  return writer_->save(trainer_.stepsDone(), trainer_.samplesTaken(), isBest, eval_);
 }
 
-Status RunSaves::afterStep() {
+Status RunSaves::afterStep(bool isBest, const EvalRecord &eval) {
+  eval_ = eval;
   report(false);
-  return flags_.every > 0 && trainer_.stepsDone() % flags_.every == 0 ? save(false) : success();
+  const bool isDue = flags_.every > 0 && trainer_.stepsDone() % flags_.every == 0;
+  isBest &= flags_.keepBest;
+  return isDue || isBest ? save(isBest) : success();
 }
-
-Status RunSaves::saveBest() { return save(true); }
 
 Status RunSaves::finish() {
   report(true);

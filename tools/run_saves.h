@@ -10,6 +10,7 @@ namespace zerocc {
 struct SaveFlags {
   std::string folder, resume; // --save, --resume
   int64_t every = 0, keep = 3;
+  bool keepBest = false;
 };
 
 /// Opens what --resume names: a checkpoint, or the last one of a folder. What is cut short, damaged or incomplete is
@@ -36,9 +37,8 @@ public:
                                                     const DataPosition &data, const RunRecord &record);
   ~RunSaves();
 
-  /// After each step.
-  Status afterStep();
-  Status saveBest();
+  /// After each step and its evaluation. `isBest`: no evaluation was better, so that --keep-best saves.
+  Status afterStep(bool isBest, const EvalRecord &eval);
   /// Saves when this step was not saved yet, and waits until it is on disk.
   Status finish();
   /// Somebody asked the run to stop.
@@ -55,6 +55,7 @@ private:
   Trainer &trainer_;
   SaveFlags flags_;
   std::unique_ptr<CheckpointWriter> writer_;
+  EvalRecord eval_;
   int64_t savedStep_ = -1; // of the last save begun or told to have succeeded
   std::optional<Error> failure_;
   std::string lastSaved_;

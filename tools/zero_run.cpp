@@ -27,7 +27,7 @@ struct RunFlags {
   bool shuffle = false, checkMemory = false, followLinks = false;
   std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
   double lossTolerance = 1e-4, tensorTolerance = 1e-4;
-  int64_t weightSteps = 3;
+  int64_t weightSteps = 3, earlyStop = 0;
   SaveFlags saves;
   bool seedGiven = false;
   std::vector<std::string> commandLine;
@@ -175,6 +175,10 @@ Status train(RunFlags flags, int &exitCode) {
   } else if (flags.evalEvery > 0) {
     return Error("--eval-every needs data to evaluate on", "give --eval-data SOURCE");
   }
+  if (flags.saves.keepBest && (flags.saves.folder.empty() || !evalData || flags.evalEvery == 0))
+    return Error("--keep-best needs a folder to save to and evaluations", "give --save, --eval-data and --eval-every");
+  if (flags.earlyStop > 0 && (!evalData || flags.evalEvery == 0))
+    return Error("--early-stop needs evaluations", "give --eval-data and --eval-every");
   std::optional<ReferenceCheck> reference;
   if (!flags.checkAgainst.empty()) {
     Tolerances tolerances;
@@ -217,8 +221,16 @@ Status train(RunFlags flags, int &exitCode) {
   int64_t tokens = tokensPerSample(plan);
   const int64_t firstStep = trainer->stepsDone();
   Progress progress(firstStep, flags.steps, now());
+  EvalRecord eval;
+  if (checkpoint)
+    eval = checkpoint->index().eval;
+  bool isBest = false; // of the step at hand
   auto evaluate = [&](int64_t step) -> Status {
     ZEROCC_ASSIGN(double loss, trainer->evaluate(*evalData, flags.evalBatches));
+    isBest = std::isfinite(loss) && (!eval.bestLoss || loss < *eval.bestLoss);
+    if (isBest)
+      eval.bestLoss = loss;
+    eval.withoutImprovement = isBest ? 0 : eval.withoutImprovement + 1;
     progress.finish();
     std::fprintf(step == flags.steps ? stdout : stderr, "step %lld: validation loss %.4f\n",
                  static_cast<long long>(step), loss);
@@ -228,6 +240,13 @@ Status train(RunFlags flags, int &exitCode) {
     return metrics ? metrics->write(row) : success();
   };
   for (int64_t s = firstStep; s < flags.steps; ++s) {
+    if (flags.earlyStop > 0 && eval.withoutImprovement >= flags.earlyStop) {
+      progress.finish();
+      std::fprintf(stderr, "stopped early after step %lld: no better validation loss than %.4f in %lld evaluations\n",
+                   static_cast<long long>(s), eval.bestLoss.value_or(NAN),
+                   static_cast<long long>(eval.withoutImprovement));
+      break;
+    }
     auto compareGradients = [&] { return reference->compareGradients(plan, *trainer); };
     bool compareNow = reference && s == 0;
     ZEROCC_ASSIGN(StepReport step,
@@ -252,8 +271,11 @@ Status train(RunFlags flags, int &exitCode) {
       return Error("step " + std::to_string(step.step) + ": the loss is not finite: training diverged",
                    "lower --set lr=, or compile with --clip-grad-norm");
     }
+    isBest = false;
+    if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
+      ZEROCC_TRY(evaluate(step.step));
     if (saves) {
-      ZEROCC_TRY(saves->afterStep());
+      ZEROCC_TRY(saves->afterStep(isBest, eval));
       if (RunSaves::stopRequested() && step.step < flags.steps) {
         progress.finish();
         exitCode = kRankFailed;
@@ -264,8 +286,6 @@ Status train(RunFlags flags, int &exitCode) {
         return success();
       }
     }
-    if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
-      ZEROCC_TRY(evaluate(step.step));
   }
   if (evalData && flags.evalEvery == 0)
     ZEROCC_TRY(evaluate(flags.steps));
@@ -314,6 +334,9 @@ void addOptions(CLI::App &app, RunFlags &flags) {
                  "folder of checkpoints: at the end, and on SIGTERM or SIGUSR1 (then exit 75)");
   app.add_option("--save-every", flags.saves.every, "besides, every K steps")->check(CLI::PositiveNumber);
   app.add_option("--save-keep", flags.saves.keep, "checkpoints to keep, the last ones (3)")->check(CLI::PositiveNumber);
+  app.add_flag("--keep-best", flags.saves.keepBest, "save at every best validation loss, and keep that one (DIR/best)");
+  app.add_option("--early-stop", flags.earlyStop, "end after N evaluations without a better loss")
+      ->check(CLI::PositiveNumber);
   app.add_option("--resume", flags.saves.resume,
                  "go on from a checkpoint, or from the last one in a folder; mesh, stage and micro-batch may differ");
   app.add_option("--metrics", flags.metrics, "one JSON object a step");

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <limits>
+#include <cstdio>
 #include <set>
 
 namespace zerocc {
@@ -105,6 +105,15 @@ public:
         index.data.shuffle = *shuffle;
       else
         fail("\"shuffle\" is missing");
+    }
+    if (const json::Object *eval = object(*root, "eval")) {
+      index.eval.withoutImprovement = integer(*eval, "without_improvement", 0);
+      const std::string best = text(*eval, "best_loss");
+      double loss = 0;
+      if (!best.empty() && llvm::StringRef(best).getAsDouble(loss))
+        fail("\"best_loss\" is not a number");
+      else if (!best.empty())
+        index.eval.bestLoss = loss;
     }
     if (const json::Array *names = array(*root, "scalars"))
       for (const json::Value &name : *names)
@@ -270,6 +279,13 @@ void writeBody(const CheckpointIndex &index, json::OStream &out) {
     out.attribute("shuffle", index.data.shuffle);
     out.attribute("fingerprint", index.data.fingerprint);
   });
+  out.attributeObject("eval", [&] {
+    char best[32] = "";
+    if (index.eval.bestLoss)
+      std::snprintf(best, sizeof best, "%.17g", *index.eval.bestLoss);
+    out.attribute("best_loss", best); // a text: JSON has no infinity
+    out.attribute("without_improvement", index.eval.withoutImprovement);
+  });
   out.attributeArray("scalars", [&] {
     for (const std::string &name : index.scalars)
       out.value(indexName(name));
@@ -350,6 +366,7 @@ Expected<CheckpointIndex> parseIndexBody(std::string_view text, const std::strin
 Expected<CheckpointIndex> parseIndex(std::string_view text, const std::string &name) {
   constexpr std::string_view kBody = "\"checkpoint\":";
   if (text.size() < kBodyAt + kBody.size() || text.substr(0, kHead.size()) != kHead ||
+      text.substr(kHead.size() + 32, kHeadEnd.size()) != kHeadEnd ||
       text.substr(kBodyAt, kBody.size()) != kBody)
     return Error(name + ": is cut short, or not the index of a checkpoint");
   const std::string_view body = text.substr(kBodyAt);

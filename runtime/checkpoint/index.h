@@ -4,6 +4,7 @@
 #include "compiler/support/expected.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,12 +44,19 @@ struct DataPosition {
   std::string fingerprint; // of the data, hex
 };
 
+/// What the evaluations so far have shown.
+struct EvalRecord {
+  std::optional<double> bestLoss;
+  int64_t withoutImprovement = 0; // evaluations since the best one
+};
+
 /// What checkpoint.json holds: the head of a checkpoint, and where each logical range lies.
 struct CheckpointIndex {
   int64_t step = 0;
   std::string modelFile, modelFingerprint, planFingerprint, numericsKey, optimizer, precision;
   int64_t shard = 1, replicate = 1;
   DataPosition data;
+  EvalRecord eval;
   std::vector<std::string> scalars; // names of the elements of tensor "scalars"
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors; // ascending by name

@@ -171,7 +171,7 @@ int64_t CheckpointWriter::stagingBytes() const {
   return bytes;
 }
 
-Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest) {
+Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest, const EvalRecord &eval) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !busy_; });
@@ -187,6 +187,7 @@ Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest) {
   ZEROCC_TRY(group_.forEachRank(std::ref(copyOut)));
   index_.step = step;
   index_.data.samples = samples;
+  index_.eval = eval;
   isBest_ = isBest;
   {
     std::lock_guard lock(mutex_);
@@ -214,9 +215,9 @@ void CheckpointWriter::work() {
     if (!busy_)
       return;
     lock.unlock();
-    Status status = write();
+    Status status = write(), cleanup = status ? prune() : success();
     lock.lock();
-    outcome_ = Saved{options_.folder + "/" + name_, std::move(status)};
+    outcome_ = Saved{options_.folder + "/" + name_, std::move(status), std::move(cleanup)};
     busy_ = false;
     changed_.notify_all();
   }
@@ -279,7 +280,7 @@ Status CheckpointWriter::write() {
       return fileError(options_.folder, "cannot be flushed to disk", result);
     best_ = name_;
   }
-  return prune();
+  return success();
 }
 
 /// Removes the oldest, and what earlier saves have left unfinished. A checkpoint loses its name before its files.
@@ -304,7 +305,7 @@ Status CheckpointWriter::prune() {
 
 Status CheckpointWriter::removeFolder(const std::string &path) {
   std::vector<std::string> names;
-  if (int result = files_.list(path, names); result < 0)
+  if (int result = files_.list(path, names); result < 0 && result != -ENOTDIR)
     return result == -ENOENT ? success() : Status(fileError(path, "cannot be removed", result));
   for (const std::string &name : names)
     if (int result = files_.remove(path + "/" + name); result < 0)

@@ -30,11 +30,11 @@ public:
   struct Saved {
     std::string path; // of the checkpoint
     Status status = success();
+    Status cleanup = success(); // the checkpoint is there, but what is to go from the folder stays
   };
-  /// Between steps. Waits for the save in progress first; its outcome stays to be taken by `outcome` only when it was
-  /// taken before this call, so ask at every step. `samples`: taken so far. `isBest`: this one is kept, the best
-  /// before it no longer for being so.
-  Status save(int64_t step, int64_t samples, bool isBest = false);
+  /// Between steps. Waits for the save in progress first, whose outcome is lost when it was not asked for. `samples`:
+  /// taken so far. `isBest`: this one is kept, the best before it no longer for being so.
+  Status save(int64_t step, int64_t samples, bool isBest = false, const EvalRecord &eval = {});
   /// Of a save that has come to its end and was not yet told; with `wait`, once the one in progress has.
   std::optional<Saved> outcome(bool wait);
 

@@ -29,12 +29,12 @@ public:
     return static_cast<int64_t>(log_.size());
   }
 
-  /// The disk after a loss of power behind the first `calls` changes.
-  std::unique_ptr<MemoryFiles> afterPowerLoss(int64_t calls, unsigned seed) const {
+  /// The disk after a loss of power behind the first `calls` changes; `isKill`: the process was killed, nothing is lost.
+  std::unique_ptr<MemoryFiles> afterPowerLoss(int64_t calls, unsigned seed, bool isKill = false) const {
     std::lock_guard lock(mutex_);
     std::mt19937 random(seed);
     // What is certain: bytes with a later sync of their file, entries with a later sync of their folder.
-    std::vector<bool> isKept(calls, false);
+    std::vector<bool> isKept(calls, isKill);
     std::set<int64_t> syncedFiles;
     std::set<std::string> syncedFolders;
     for (int64_t i = calls; i-- > 0;) {
@@ -44,9 +44,9 @@ public:
       else if (change.call == Call::syncFolder)
         syncedFolders.insert(change.path);
       else if (change.call == Call::write)
-        isKept[i] = syncedFiles.count(change.node);
+        isKept[i] = isKill || syncedFiles.count(change.node);
       else
-        isKept[i] = syncedFolders.count(parentOf(change.path));
+        isKept[i] = isKill || syncedFolders.count(parentOf(change.path));
     }
     auto disk = std::make_unique<MemoryFiles>();
     std::map<int64_t, std::shared_ptr<Node>> nodes;

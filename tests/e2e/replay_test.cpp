@@ -105,7 +105,12 @@ TEST_F(Replay, AfterALossOfPowerAtEveryMoment) {
     done.push_back({disk.logged(), step});
   }
   int resumed = 0;
-  for (int64_t calls = 0; calls <= disk.logged(); ++calls)
+  for (int64_t calls = 0; calls <= disk.logged(); ++calls) {
+    auto killed = disk.afterPowerLoss(calls, 0, true);
+    for (const std::string &name : listCheckpoints(*killed, "/runs/saves")) { // those being removed have lost their name
+      auto each = Checkpoint::open(*killed, "/runs/saves/" + name);
+      ASSERT_TRUE(each && (*each)->verify()) << name << " after " << calls << " changes";
+    }
     for (unsigned seed = 0; seed < 6; ++seed) {
       SCOPED_TRACE(std::to_string(calls) + " changes, seed " + std::to_string(seed));
       auto after = disk.afterPowerLoss(calls, static_cast<unsigned>(calls) * 31 + seed);
@@ -125,6 +130,7 @@ TEST_F(Replay, AfterALossOfPowerAtEveryMoment) {
         ASSERT_EQ(expectGood(*after, false), kSteps);
       }
     }
+  }
   EXPECT_GT(resumed, 20);
 }
 

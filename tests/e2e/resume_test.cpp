@@ -9,6 +9,9 @@
 #include <csignal>
 #include <filesystem>
 #include <random>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 namespace zerocc::e2e {
 namespace {
@@ -273,6 +276,71 @@ TEST(Saved, TheLastAreKept) {
   std::string record = readFile(folder + "/run.json");
   for (const char *key : {"\"fingerprint\"", "\"seed\"", "\"binary\"", "\"features\"", "\"command\"", "\"numerics_key\""})
     EXPECT_NE(record.find(key), std::string::npos) << key;
+}
+
+TEST(Saved, AFailureInTheMiddleIsToldAndAtTheEndIsAnError) {
+  std::string plan = gptPlan("fail", {"--ranks", "2"}), folder = freshFolder("fail");
+  fs::create_directories(folder + "/000001-step-2.partial/in/the/way");
+  CliResult on = runGpt(plan, {"--steps", "4", "--save", folder, "--save-every", "2"});
+  EXPECT_EQ(on.exitCode, 0) << on.error;
+  EXPECT_NE(on.error.find("000001-step-2.partial/in: cannot be removed"), std::string::npos) << on.error;
+  EXPECT_NE(on.error.find("000001-step-2 was not saved; training goes on"), std::string::npos) << on.error;
+  EXPECT_TRUE(fs::exists(folder + "/000002-step-4"));
+  EXPECT_FALSE(fs::exists(folder + "/000003-step-4"));
+  EXPECT_NE(on.error.find("000002-step-4 is saved, but "), std::string::npos) << on.error;
+  folder = freshFolder("fail");
+  fs::create_directories(folder + "/000001-step-2.partial/in/the/way");
+  CliResult end = runGpt(plan, {"--steps", "2", "--save", folder});
+  EXPECT_EQ(end.exitCode, 3) << end.error;
+}
+
+TEST(Saved, TheBestStaysAndARunWithoutBetterOnesEndsEarly) {
+  std::string plan = gptPlan("best", {"--ranks", "2"}), folder = freshFolder("best");
+  // At this rate the loss gets worse after a while.
+  const Flags flags = {"--save", folder, "--save-keep", "1", "--keep-best", "--early-stop", "3", "--eval-every", "2",
+                       "--eval-data", source("models/gpt2_torchscript.data.npz"), "--eval-batches", "2", "--set",
+                       "lr=0.3", "--metrics", scratch("resume") + "/best.jsonl"};
+  auto with = [&](Flags more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return more;
+  };
+  CliResult whole = runGpt(plan, with({"--steps", "60"}));
+  ASSERT_EQ(whole.exitCode, 0) << whole.error;
+  ASSERT_NE(whole.error.find("stopped early after step "), std::string::npos) << whole.error;
+  std::vector<std::string> losses = jsonTexts(readFile(scratch("resume") + "/best.jsonl"), "eval_loss");
+  ASSERT_GE(losses.size(), 4u);
+  auto lossOf = [](const std::string &text) { return text == "null" ? 1e9 : std::stod(text); };
+  size_t best = 0;
+  for (size_t i = 0; i < losses.size(); ++i)
+    if (lossOf(losses[i]) < lossOf(losses[best]))
+      best = i;
+  EXPECT_EQ(losses.size(), best + 4) << "three evaluations without a better one";
+  std::string name = readFile(folder + "/best");
+  name.pop_back();
+  EXPECT_NE(name.find("-step-" + std::to_string(2 * (best + 1))), std::string::npos) << name;
+  std::vector<std::string> kept = checkpointsIn(folder);
+  ASSERT_EQ(kept.size(), 2u); // the best and the last
+  EXPECT_EQ(kept[0], name);
+  // What the evaluations have shown is in the checkpoint: a resumed run ends at the same step.
+  std::string stop = whole.error.substr(whole.error.find("stopped early after step "), 30);
+  freshFolder("best");
+  ASSERT_EQ(runGpt(plan, with({"--steps", std::to_string(2 * (best + 1) + 2)})).exitCode, 0);
+  CliResult resumed = runGpt(plan, with({"--steps", "60", "--resume", folder}));
+  EXPECT_EQ(resumed.exitCode, 0);
+  EXPECT_NE(resumed.error.find(stop), std::string::npos) << resumed.error;
+  EXPECT_EQ(runGpt(plan, {"--steps", "2", "--keep-best"}).exitCode, 1);
+  EXPECT_EQ(runGpt(plan, {"--steps", "2", "--early-stop", "2"}).exitCode, 1);
+}
+
+TEST(Saved, TwoRunsDoNotShareAFolder) {
+  std::string plan = gptPlan("lock", {"--ranks", "2"}), folder = freshFolder("lock");
+  fs::create_directories(folder);
+  int lock = ::open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  CliResult second = runGpt(plan, {"--steps", "2", "--save", folder});
+  EXPECT_EQ(second.exitCode, 1);
+  EXPECT_NE(second.error.find("another run saves there now"), std::string::npos) << second.error;
+  ::close(lock);
 }
 
 TEST(Stopped, OnRequestAfterAStepAndGoesOn) {

@@ -1,10 +1,12 @@
 // Nothing is allocated inside a step, and results do not depend on how streams are delayed: the trainer in this process,
 // on plans made by the compiler's program.
 
+#include "runtime/checkpoint/writer.h"
 #include "runtime/data/plan_inputs.h"
 #include "runtime/plan/plan.h"
 #include "runtime/training/trainer.h"
 #include "tests/e2e/cli.h"
+#include "tests/e2e/memory_files.h"
 #include "tests/runtime/executor/malloc_hook.h"
 
 #include <gtest/gtest.h>
@@ -61,6 +63,70 @@ TEST_P(Steady, AllocatesNothingFromTheSecondStepOn) {
   EXPECT_TRUE(ok);
   EXPECT_EQ(counts.ours, 0) << counts.text;
   EXPECT_LE(counts.largest, 4096) << counts.text;
+}
+
+// The saving thread is held at its first call of the file system while steps are counted.
+class HeldFiles : public MemoryFiles {
+public:
+  void hold() {
+    std::lock_guard lock(mutex_);
+    isHeld_ = true;
+    fault = [this](Call, int64_t) -> int64_t {
+      std::unique_lock lock(mutex_);
+      isThere_ = isHeld_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return !isHeld_; });
+      return 0;
+    };
+  }
+  void awaitWriter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return isThere_; });
+  }
+  void letGo() {
+    std::lock_guard lock(mutex_);
+    isHeld_ = false;
+    changed_.notify_all();
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool isHeld_ = false, isThere_ = false;
+};
+
+TEST_P(Steady, AllocatesNothingWhileASaveIsInProgressAndSavesWhatWasThen) {
+  auto [model, stage] = GetParam();
+  auto prepared = prepare(model, stage, 2);
+  HeldFiles files;
+  auto writer = CheckpointWriter::create(files, prepared->plan, prepared->trainer->group(), {"saves", 3}, {});
+  ASSERT_TRUE(writer) << writer.error().text();
+  ASSERT_TRUE(prepared->trainer->step(*prepared->data));
+  const std::vector<float> then = readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter);
+  files.hold();
+  ASSERT_TRUE((*writer)->save(1, prepared->trainer->samplesTaken()));
+  files.awaitWriter();
+  startCountingAllocations();
+  bool ok = true;
+  for (int i = 0; i < 3; ++i) // goes on while the save waits
+    ok &= static_cast<bool>(prepared->trainer->step(*prepared->data));
+  AllocationCounts counts = stopCountingAllocations();
+  files.letGo();
+  EXPECT_TRUE(ok);
+  if (allocationCounterWorks()) {
+    EXPECT_EQ(counts.ours, 0) << counts.text;
+  }
+  auto saved = (*writer)->outcome(true);
+  ASSERT_TRUE(saved && saved->status);
+  auto checkpoint = Checkpoint::open(files, saved->path);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().text();
+  const CheckpointTensor *tensor = (*checkpoint)->index().find("parameter/" + prepared->plan.parameters(0).name());
+  ASSERT_TRUE(tensor);
+  std::vector<float> values(then.size());
+  Checkpoint::Cursor cursor;
+  ASSERT_TRUE((*checkpoint)->read(cursor, *tensor, 0, static_cast<int64_t>(values.size()), DType::f32, values.data()));
+  EXPECT_EQ(values, then);
+  EXPECT_NE(values, readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter));
 }
 
 TEST_P(Steady, DelayedStreamsChangeNoBit) {

@@ -12,7 +12,8 @@ const std::vector<FuzzTarget> &fuzzTargets() {
   static const std::vector<FuzzTarget> targets = {{"import", fuzzImport, mutateImport},
                                                   {"plan", fuzzPlan, mutatePlan},
                                                   {"npy", fuzzNpy, mutateBytes},
-                                                  {"safetensors", fuzzSafetensors, mutateSafetensors}};
+                                                  {"safetensors", fuzzSafetensors, mutateSafetensors},
+                                                  {"checkpoint", fuzzCheckpoint, mutateCheckpoint}};
   return targets;
 }
 
