@@ -235,6 +235,51 @@ def strip_traces(path):
     onnx.save(model, str(path))
 
 
+def merge_decoders(without_past, with_past):
+    """One graph of two exports of a decoder, as Optimum merges them: If(use_cache_branch) around both bodies, which keep
+    their names, the weights outside of it, each once."""
+    stored, kept, inputs = {}, [], {}
+
+    def branch(name, graph):
+        names = {}
+        for tensor in graph.initializer:
+            key = (tensor.data_type, tuple(tensor.dims), onnx.numpy_helper.to_array(tensor).tobytes())
+            if key not in stored:
+                stored[key] = tensor.name + ("_merged" if tensor.name in stored.values() else "")
+                kept.append(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), stored[key]))
+            names[tensor.name] = stored[key]
+        inputs.update({i.name: i for i in graph.input})
+        for node in graph.node:
+            node.input[:] = [names.get(value, value) for value in node.input]
+        return onnx.helper.make_graph(graph.node, name, [], graph.output)
+
+    bodies = branch("with_past", with_past.graph), branch("no_past", without_past.graph)
+    outputs = [output.name for output in without_past.graph.output]
+    choose = onnx.helper.make_node("If", ["use_cache_branch"], outputs, name="optimum::if", then_branch=bodies[0],
+                                   else_branch=bodies[1])
+    flag = onnx.helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
+    graph = onnx.helper.make_graph([choose], "merged", list(inputs.values()) + [flag], without_past.graph.output, kept)
+    return onnx.helper.make_model(graph, opset_imports=without_past.opset_import, ir_version=without_past.ir_version)
+
+
+def export_merged_decoder(path):
+    trained = families.merged_decoder()
+    decoder = families.CachedDecoder().eval()
+    decoder.load_state_dict(trained.state_dict())
+    example, names = families.causal_example()[0], ["logits", "present_key", "present_value"]
+    axes = {name: {0: "batch", 2: "total"} for name in names[1:]} | {"input_ids": {0: "batch", 1: "sequence"},
+                                                                    "logits": {0: "batch", 1: "sequence"}}
+    past = {name: {0: "batch", 2: "past"} for name in ("past_key", "past_value")}
+    parts = []
+    for inputs, values in ((["input_ids"], (example,)),
+                           (["input_ids", *past], (example[:, :1], torch.zeros(2, 3, 5, 8), torch.zeros(2, 3, 5, 8)))):
+        part = path.with_suffix(".part")
+        export_torchscript(decoder, values, part, inputs, names, 17, axes | past)
+        parts.append(onnx.load(str(part)))
+        part.unlink()
+    onnx.save(merge_decoders(*parts), str(path))
+
+
 # Per file: the module with its initial weights, and the function that writes the file.
 MODELS = {
     "gpt2_torchscript": (build_gpt2, export_gpt2_torchscript),
@@ -245,7 +290,8 @@ MODELS = {
     "mlp_own_loss": (lambda: seeded(MlpOwnLoss, 4), export_mlp_own_loss),
     "char_gpt": (lambda: seeded(CharGpt, 5), export_char_gpt),
 }
-FAMILY_FILES = {}  # file -> family
+NEWEST = 25  # opset that the dynamo exporter can be asked for
+FAMILY_FILES = {}  # file -> family; record.py seeds the data by the place: append
 for file, family, *how in (
         ("llama_torchscript", "llama", "torchscript", 17),
         ("llama_dynamo", "llama", "dynamo", 23),
@@ -271,9 +317,15 @@ for file, family, *how in (
         ("unet_torchscript", "unet", "torchscript", 17),
         ("unet_dynamo", "unet", "dynamo", 21),
         ("whisper_torchscript", "whisper", "torchscript", 17),
-        ("whisper_dynamo", "whisper", "dynamo")):
+        ("whisper_dynamo", "whisper", "dynamo"),
+        ("roberta_dynamo", "roberta", "dynamo", NEWEST),
+        ("moe_capacity_torchscript", "moe_capacity", "torchscript", 17),
+        ("moe_capacity_dynamo", "moe_capacity", "dynamo", NEWEST),
+        ("merged_decoder", "merged_decoder", None),
+        ("efficientnet_torchscript", "efficientnet", "torchscript", 16, True)):
     FAMILY_FILES[file] = family
-    MODELS[file] = (families.FAMILIES[family].build, export_family(family, *how))
+    MODELS[file] = (families.FAMILIES[family].build,
+                    export_merged_decoder if file == "merged_decoder" else export_family(family, *how))
 
 
 def build(name):

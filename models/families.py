@@ -168,6 +168,101 @@ def moe_dense():
     return scrambled(DenseMoe().eval(), 5)
 
 
+class CapacityMoe(nn.Module):
+    """GShard's block (Lepikhin et al. 2020, Algorithm 1): each expert takes at most `capacity` tokens of a sample, in
+    the order of the sequence and the first choices before the second ones; tokens that find no place pass by it. All
+    shapes are static: one-hot dispatch and combine tensors [batch, sequence, experts, capacity]."""
+
+    def __init__(self, vocabulary=32, width=24, inner=32, experts=4, capacity=5, length=12):
+        super().__init__()
+        self.experts, self.capacity = experts, capacity
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(length, width)
+        self.norm = nn.LayerNorm(width)
+        self.router = nn.Linear(width, experts, bias=False)
+        self.up = nn.Parameter(torch.randn(experts, width, inner) / width**0.5)
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / inner**0.5)
+        self.head = nn.Linear(width, vocabulary)
+
+    def one_hot(self, index, count):
+        return (index.unsqueeze(-1) == torch.arange(count, device=index.device)).to(torch.float32)
+
+    def forward(self, input_ids):
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        x = self.wte(input_ids) + self.wpe(positions)
+        h = self.norm(x)
+        gates = torch.softmax(self.router(h), dim=-1)
+        first = self.one_hot(gates.argmax(dim=-1), self.experts)
+        second = self.one_hot((gates * (1 - first)).argmax(dim=-1), self.experts)
+        places = torch.cumsum(first, dim=1) * first, (torch.cumsum(second, dim=1) + first.sum(dim=1, keepdim=True)) * second
+        both = (gates * (first + second)).sum(dim=-1, keepdim=True)
+        combine = 0
+        for chosen, place in zip((first, second), places):
+            share = (gates * chosen).sum(dim=-1, keepdim=True) / both
+            seat = self.one_hot(place.sum(dim=-1).to(torch.int64) - 1, self.capacity)  # none beyond the capacity
+            combine = combine + (share * chosen).unsqueeze(-1) * seat.unsqueeze(-2)
+        dispatch = (combine > 0).to(h.dtype)
+        rows = torch.einsum("bsec,bsw->ebcw", dispatch, h)
+        rows = torch.einsum("ebcw,ewi->ebci", rows, self.up)
+        rows = torch.einsum("ebci,eiw->ebcw", functional.silu(rows), self.down)
+        return self.head(x + torch.einsum("bsec,ebcw->bsw", combine, rows))
+
+
+def moe_capacity():
+    torch.manual_seed(26)
+    return scrambled(CapacityMoe().eval(), 6)
+
+
+class CachedDecoder(nn.Module):
+    """A decoder layer that takes keys and values of earlier tokens and gives those of all; without `past` none."""
+
+    def __init__(self, vocabulary=32, width=24, heads=3, length=24):
+        super().__init__()
+        self.heads = heads
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(length, width)
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, input_ids, past_key=None, past_value=None):
+        batch, sequence = input_ids.shape
+        begin = 0 if past_key is None else past_key.shape[2]
+        positions = torch.arange(begin, begin + sequence, device=input_ids.device)
+        x = self.wte(input_ids) + self.wpe(positions)
+        q, k, v = (part.view(batch, sequence, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(self.norm(x)).chunk(3, dim=2))
+        if past_key is not None:
+            k, v = torch.cat([past_key, k], dim=2), torch.cat([past_value, v], dim=2)
+        seen = torch.arange(begin + sequence, device=input_ids.device)[None, :] <= positions[:, None]
+        scores = (q @ k.transpose(2, 3)) * (1.0 / q.shape[-1] ** 0.5)
+        y = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1) @ v
+        x = x + self.proj(y.transpose(1, 2).reshape(batch, sequence, -1))
+        x = x + self.down(functional.gelu(self.up(x)))
+        return self.head(x), k, v
+
+
+class WithoutCache(nn.Module):
+    """What the training of a CachedDecoder computes; its parameters keep their names."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        for name, child in decoder.named_children():
+            self.add_module(name, child)
+        self.heads = decoder.heads
+
+    def forward(self, input_ids):
+        return CachedDecoder.forward(self, input_ids)[0]
+
+
+def merged_decoder():
+    torch.manual_seed(28)
+    return scrambled(WithoutCache(CachedDecoder()).eval(), 7)
+
+
 class LstmTagger(nn.Module):
     def __init__(self, vocabulary=32, width=12, hidden=10, tags=6):
         super().__init__()
@@ -316,6 +411,48 @@ def mobilenet(train):
     return statistics(scrambled(MobileNet(), 15), 15, image_example(16)[0]).train(train)
 
 
+class MbConv(nn.Module):
+    """EfficientNet's block (Tan & Le 2019): expand, depthwise, squeeze and excite, project, all with SiLU."""
+
+    def __init__(self, inputs, outputs, kernel, stride, expand):
+        super().__init__()
+        width = inputs * expand
+        self.residual = stride == 1 and inputs == outputs
+        self.expand = nn.Sequential(nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width, eps=1e-3, momentum=0.01),
+                                    nn.SiLU()) if expand > 1 else nn.Identity()
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(width, width, kernel, stride, kernel // 2, groups=width, bias=False),
+            nn.BatchNorm2d(width, eps=1e-3, momentum=0.01), nn.SiLU())
+        self.squeeze = nn.Conv2d(width, max(1, inputs // 4), 1)
+        self.excite = nn.Conv2d(max(1, inputs // 4), width, 1)
+        self.project = nn.Sequential(nn.Conv2d(width, outputs, 1, bias=False),
+                                     nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01))
+
+    def forward(self, x):
+        y = self.depthwise(self.expand(x))
+        s = torch.sigmoid(self.excite(functional.silu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        y = self.project(y * s)
+        return x + y if self.residual else y
+
+
+class EfficientNet(nn.Module):
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1, bias=False), nn.BatchNorm2d(6, eps=1e-3, momentum=0.01),
+                                  nn.SiLU())
+        self.blocks = nn.Sequential(MbConv(6, 4, 3, 1, 1), MbConv(4, 8, 5, 2, 4), MbConv(8, 8, 3, 1, 4))
+        self.top = nn.Sequential(nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24, eps=1e-3, momentum=0.01), nn.SiLU())
+        self.classifier = nn.Linear(24, classes)
+
+    def forward(self, pixel_values):
+        return self.classifier(self.top(self.blocks(self.stem(pixel_values))).mean((2, 3)))
+
+
+def efficientnet():
+    torch.manual_seed(36)
+    return statistics(scrambled(EfficientNet(), 16), 16, image_example(16)[0]).train()
+
+
 class UnetBlock(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -394,6 +531,8 @@ FAMILIES = {
                       "logits"),
     "t5": Family(t5, lambda: T5_EXAMPLE, t5_data, "cross_entropy", "logits"),
     "moe_dense": Family(moe_dense, causal_example, next_token, "cross_entropy", "logits"),
+    "moe_capacity": Family(moe_capacity, causal_example, next_token, "cross_entropy", "logits"),
+    "merged_decoder": Family(merged_decoder, causal_example, next_token, "cross_entropy", "logits"),
     "lstm_tagger": Family(lstm_tagger, lambda: (torch.arange(18).remainder(32).view(2, 9),), tagging, "cross_entropy",
                           "logits"),
     "vit": Family(vit, lambda: image_example(16), lambda s, n: images(s, n, 16, 5), "cross_entropy", "logits"),
@@ -407,6 +546,8 @@ FAMILIES = {
                         "cross_entropy", "logits"),
     "mobilenet_eval": Family(lambda: mobilenet(False), lambda: image_example(16), lambda s, n: images(s, n, 16, 5),
                              "cross_entropy", "logits"),
+    "efficientnet": Family(efficientnet, lambda: image_example(16), lambda s, n: images(s, n, 16, 5), "cross_entropy",
+                           "logits"),
     "unet": Family(unet, lambda: image_example(8), denoising, "mean_squared_error", "image"),
     "whisper": Family(whisper, lambda: WHISPER_EXAMPLE, speech, "cross_entropy", "logits"),
 }

@@ -12,7 +12,8 @@ X.ref.npz: the recording. NAME is a parameter's name as an importer of X.onnx ca
     loss, grad_norm      per step; the loss of a step is the mean over all valid labels of its four samples
     grad/NAME            gradient of the first step
     weight/NAME          after three steps
-    spread/NAME          largest difference of weight/NAME to the same training in f64. Adam divides by the size of the
+    buffer/NAME          running statistics of batch norm after three steps, by ONNX's definition, see `like_onnx`
+    spread/NAME          largest difference of weight/NAME or buffer/NAME to the same training in f64. Adam divides by the size of the
                          gradient, so where the true gradient is 0 (key biases of attention) it moves by rounding noise
     spread/loss, spread/grad_norm
                          the same per step, the largest so far; for networks in which rounding grows from step to step
@@ -32,6 +33,7 @@ import onnx
 import onnx.numpy_helper
 import torch
 from onnx.reference import ReferenceEvaluator
+from torch import nn
 from torch.nn import functional
 
 import export
@@ -125,6 +127,15 @@ for index, name in enumerate(export.FAMILY_FILES):
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
+def all_nodes(graph):
+    """Of a graph and of the graphs in its nodes."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g)
+
+
 class Parameters:
     """Finds the parameters of a module in the ONNX file that an exporter made of it.
 
@@ -142,7 +153,8 @@ class Parameters:
         self.folded = folded
         self.model = model
         self.initializers = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-        self.identities = {n.output[0]: n.input[0] for n in model.graph.node if n.op_type == "Identity"}
+        self.nodes = list(all_nodes(model.graph))
+        self.identities = {n.output[0]: n.input[0] for n in self.nodes if n.op_type == "Identity"}
         self.keys, self.merged, self.dropped, self.transposed, self.copies, self.readers = {}, {}, [], [], {}, {}
         aliases = collections.defaultdict(list)
         for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -188,7 +200,7 @@ class Parameters:
 
     def reads(self, key, path):
         """The reading places of an initializer, as NODE:INPUT, that belong to a module path."""
-        return [f"{node.name}:{i}" for node in self.model.graph.node for i, name in enumerate(node.input)
+        return [f"{node.name}:{i}" for node in self.nodes for i, name in enumerate(node.input)
                 if name == key and node.op_type != "Identity" and self.belongs(node, path)]
 
     @staticmethod
@@ -232,6 +244,23 @@ def sgd(parameters):
     return torch.optim.SGD(groups(parameters, 0.01), lr=0.05, momentum=0.9, foreach=False)
 
 
+def like_onnx(module, model):
+    """Batch norms start from the statistics in the file (tracing has moved them), and their running variance moves to
+    the variance as ONNX's BatchNormalization has it, divided by the number of values; PyTorch divides by one less."""
+    norms = {name: m for name, m in module.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+
+    def note(norm, inputs, _):
+        x = inputs[0].detach().transpose(0, 1).flatten(1)
+        norm.excess = norm.momentum * x.var(dim=1, unbiased=True) / x.shape[1]
+
+    for name, norm in norms.items():
+        for buffer in ("running_mean", "running_var"):
+            getattr(norm, buffer).copy_(torch.from_numpy(stored[f"{name}.{buffer}"].copy()))
+        norm.register_forward_hook(note)
+    return module
+
+
 def train(module, recording, data, optimizer, names, clip=None, dtype=torch.float32):
     module = copy.deepcopy(module).to(dtype)
     data = {key: torch.from_numpy(array) for key, array in data.items()}
@@ -246,6 +275,9 @@ def train(module, recording, data, optimizer, names, clip=None, dtype=torch.floa
         optimizer.zero_grad()
         loss = recording.loss(module, batch, [batch[key] for key in recording.inputs])
         loss.backward()
+        for norm in module.modules():
+            if hasattr(norm, "excess"):
+                norm.running_var -= norm.excess  # not earlier: backward has saved it
         if step == 0:
             for name, p in trained.items():
                 result[f"grad/{names.keys[name]}"] = names.stored(name, p.grad.numpy().copy())
@@ -256,12 +288,21 @@ def train(module, recording, data, optimizer, names, clip=None, dtype=torch.floa
         if step == 2:
             for name, p in trained.items():
                 result[f"weight/{names.keys[name]}"] = names.stored(name, p.detach().numpy().copy())
+            if module.training:
+                for name, buffer in module.named_buffers():
+                    if buffer.is_floating_point() and "running_" in name:
+                        result[f"buffer/{name}"] = buffer.numpy().copy()
     return result
 
 
 def check_forward(module, model, recording, data):
     """The file computes what the module computes: on the first step's samples, with ONNX's reference evaluator."""
     inputs = {key: data[key][:BATCH] for key in recording.inputs}
+    for extra in model.graph.input:
+        if extra.name not in inputs:  # of a decoder with a cache: the flag is false, the cache is empty
+            dims = [d.dim_value or (BATCH if d.dim_param == "batch" else 0) for d in extra.type.tensor_type.shape.dim]
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(extra.type.tensor_type.elem_type)
+            inputs[extra.name] = numpy.zeros(dims, dtype)
     module = copy.deepcopy(module)  # batch norm moves its statistics
     with torch.no_grad():
         expected = module(*(torch.from_numpy(inputs[key]) for key in recording.inputs)).numpy()
@@ -298,14 +339,16 @@ def record(name):
     model = onnx.load(str(export.FOLDER / f"{name}.onnx"))
     if name in BATCH_NORM_FOLDED:
         module = folded_as_in(module, model)
+    if module.training:
+        module = like_onnx(module, model)
     data, names = recording.data(), Parameters(module, model, CONSTANT_FOLDED.get(name, ()))
     worst = check_forward(module, model, recording, data)
 
     result = train(module, recording, data, adamw, names)
     exact = train(module, recording, data, adamw, names, dtype=torch.float64)
-    for key in [key for key in result if key.startswith("weight/")]:
+    for key in [key for key in result if key.startswith(("weight/", "buffer/"))]:
         spread = numpy.abs(result[key].astype(numpy.float64) - exact[key]).max()
-        result[key.replace("weight/", "spread/", 1)] = numpy.float64(spread)
+        result["spread/" + key.partition("/")[2]] = numpy.float64(spread)
     if name in SENSITIVE:
         for key in ("loss", "grad_norm"):
             result[f"spread/{key}"] = numpy.maximum.accumulate(numpy.abs(result[key] - exact[key]))

@@ -50,6 +50,17 @@ Status ReferenceCheck::compareTensors(const plan::Plan &plan, RankGroup &group, 
   return success();
 }
 
+Status ReferenceCheck::compareBuffers(const plan::Plan &plan, RankGroup &group) {
+  for (const plan::Storage &storage : plan.storages()) {
+    if (storage.kind() != plan::Storage::BUFFER)
+      continue;
+    for (const std::string &name : comparison_.buffers())
+      if (name == storage.initializer())
+        ZEROCC_TRY(comparison_.compareBuffer(name, 0, readBuffer(plan, group, storage.name())));
+  }
+  return success();
+}
+
 Status ReferenceCheck::compareGradients(const plan::Plan &plan, Trainer &trainer) {
   gradientsCompared_ = true;
   double count = trainer.lossPair().second;
@@ -63,11 +74,13 @@ Status ReferenceCheck::afterStep(const plan::Plan &plan, Trainer &trainer, const
   if (step.step != weightStep_)
     return success();
   weightsCompared_ = true;
+  ZEROCC_TRY(compareBuffers(plan, trainer.group()));
   return compareTensors(plan, trainer.group(), Tensor::parameter, 1);
 }
 
 bool ReferenceCheck::passed() const {
-  return comparison_.passed() && unrecorded_.empty() && gradientsCompared_ && weightsCompared_;
+  return comparison_.passed() && unrecorded_.empty() && gradientsCompared_ && weightsCompared_ &&
+         comparison_.missing().empty();
 }
 
 std::string ReferenceCheck::report() const {
@@ -76,6 +89,9 @@ std::string ReferenceCheck::report() const {
     out += "FAILED: " + name + " was not recorded\n";
   if (!gradientsCompared_ || !weightsCompared_)
     out += "FAILED: the run was too short to compare gradients and weights (" + std::to_string(weightStep_) + " steps)\n";
+  else
+    for (const std::string &key : comparison_.missing())
+      out += "FAILED: " + key + " was recorded, and the plan does not train it\n";
   return out + (passed() ? "agrees with the reference\n" : "does not agree with the reference\n");
 }
 

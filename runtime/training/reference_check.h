@@ -9,7 +9,8 @@ namespace zerocc {
 
 /// Feeds a run into the comparison with a recorded training: losses and gradient norms of every step, gradients of the
 /// first step (mean, before clipping), weights after step `weightStep`. A recorded NAME is a parameter's name, its
-/// initializer's, or SHARED#NAME for one that the exporter had merged. Every trainable parameter must have been recorded.
+/// initializer's, or SHARED#NAME for one that the exporter had merged. Every trainable parameter must have been recorded,
+/// and everything recorded must be compared; the running statistics that a recording holds are, after the same step.
 class ReferenceCheck {
 public:
   static Expected<ReferenceCheck> open(const std::string &path, const std::string &prefix, int64_t weightStep,
@@ -24,6 +25,7 @@ public:
 
 private:
   explicit ReferenceCheck(Comparison comparison) : comparison_(std::move(comparison)) {}
+  Status compareBuffers(const plan::Plan &plan, RankGroup &group);
   Status compareTensors(const plan::Plan &plan, RankGroup &group, Tensor which, double factor);
 
   Comparison comparison_;

@@ -41,6 +41,10 @@ std::vector<std::string> Comparison::namesBehind(const std::string &prefix) cons
   return names;
 }
 
+std::vector<std::string> Comparison::buffers() const {
+  return prefix_.empty() ? namesBehind("buffer/") : std::vector<std::string>();
+}
+
 Expected<const ArrayView *> Comparison::array(const std::string &key) {
   auto at = arrays_.find(key);
   if (at == arrays_.end()) {
@@ -121,23 +125,30 @@ Status Comparison::compareGradient(const std::string &name, int64_t begin, std::
                  std::max(kLeastScale, kLeastGradient * largestGradient_), 0);
 }
 
+Expected<double> Comparison::allowedSpread(const std::string &key) {
+  if (!archive_.has(key))
+    return 0.0;
+  ZEROCC_ASSIGN(const ArrayView *recorded, array(key));
+  return tolerances_.spread * largestMagnitude(*recorded);
+}
+
 Status Comparison::compareWeight(const std::string &name, int64_t begin, std::span<const float> got) {
-  double spread = 0;
   // of the recording itself, or of the unprefixed one where the update is the same
-  std::string key = prefix_ + "spread/" + name;
-  if (prefix_ == "clip/")
-    key = "spread/" + name;
-  if (archive_.has(key)) {
-    ZEROCC_ASSIGN(const ArrayView *recorded, array(key));
-    spread = tolerances_.spread * largestMagnitude(*recorded);
-  }
+  ZEROCC_ASSIGN(double spread, allowedSpread((prefix_ == "clip/" ? "" : prefix_) + "spread/" + name));
   return compare(prefix_ + "weight/" + name, begin, got, tolerances_.weight, kLeastScale, spread);
+}
+
+Status Comparison::compareBuffer(const std::string &name, int64_t begin, std::span<const float> got) {
+  ZEROCC_ASSIGN(double spread, allowedSpread("spread/" + name));
+  return compare("buffer/" + name, begin, got, tolerances_.weight, kLeastScale, spread);
 }
 
 std::vector<std::string> Comparison::missing() const {
   std::vector<std::string> keys;
-  for (const std::string &prefix : {std::string("grad/"), prefix_ + "weight/"})
-    for (const std::string &name : namesBehind(prefix)) {
+  const std::pair<std::string, std::vector<std::string>> kinds[] = {
+      {"grad/", gradients()}, {prefix_ + "weight/", weights()}, {"buffer/", buffers()}};
+  for (const auto &[prefix, names] : kinds)
+    for (const std::string &name : names) {
       auto at = differences_.find(prefix + name);
       if (at == differences_.end() || at->second.compared < at->second.elements)
         keys.push_back(prefix + name);
@@ -162,9 +173,9 @@ static std::string differenceText(const Difference &difference, bool perStep) {
 
 std::string Comparison::report() const {
   std::string text, failures;
-  for (const char *kind : {"loss", "grad_norm", "grad/", "weight/"}) {
+  for (const char *kind : {"loss", "grad_norm", "grad/", "weight/", "buffer/"}) {
     bool perStep = kind[std::char_traits<char>::length(kind) - 1] != '/';
-    std::string prefix = (kind == std::string_view("grad/") ? "" : prefix_) + kind;
+    std::string prefix = (kind == std::string_view("grad/") || kind == std::string_view("buffer/") ? "" : prefix_) + kind;
     const Difference *worst = nullptr;
     int count = 0, failed = 0;
     for (const auto &[key, difference] : differences_) {

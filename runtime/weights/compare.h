@@ -33,8 +33,8 @@ struct Difference {
 };
 
 /// A run beside a recorded training (REF.npz, models/record.py): `loss` and `grad_norm` per step, `grad/NAME`
-/// of the first step, `weight/NAME` after the third. With prefix "clip/" or "sgd/" the recording of that
-/// name; gradients have no prefix.
+/// of the first step, `weight/NAME` and `buffer/NAME` (running statistics) after the third. With prefix "clip/" or "sgd/" the recording of that
+/// name; gradients and buffers have no prefix.
 ///
 /// A tensor's scale is its largest recorded magnitude, at least 1e-6; for a gradient at least 1e-3 of the
 /// largest gradient of all, since some are zero but for f32 rounding, which the tolerance of 1e-4 then amounts to.
@@ -46,6 +46,7 @@ public:
   int64_t steps() const { return losses_; } // recorded
   std::vector<std::string> gradients() const { return namesBehind("grad/"); }
   std::vector<std::string> weights() const { return namesBehind(prefix_ + "weight/"); }
+  std::vector<std::string> buffers() const; // with a prefix: none
   bool hasGradient(const std::string &name) const { return archive_.has("grad/" + name); }
   bool hasWeight(const std::string &name) const { return archive_.has(prefix_ + "weight/" + name); }
 
@@ -56,9 +57,10 @@ public:
   /// turn.
   Status compareGradient(const std::string &name, int64_t begin, std::span<const float> got);
   Status compareWeight(const std::string &name, int64_t begin, std::span<const float> got);
+  Status compareBuffer(const std::string &name, int64_t begin, std::span<const float> got);
 
   const std::map<std::string, Difference> &differences() const { return differences_; } // by key
-  /// Recorded gradients and weights that were not compared, or not whole.
+  /// Recorded gradients, weights and buffers that were not compared, or not whole.
   std::vector<std::string> missing() const;
   /// Everything compared is near enough, and something was compared.
   bool passed() const;
@@ -71,6 +73,7 @@ private:
   Expected<const ArrayView *> array(const std::string &key);
   Status compare(const std::string &key, int64_t begin, std::span<const float> got, double tolerance,
                  double leastScale, double spread);
+  Expected<double> allowedSpread(const std::string &key);
   Status compareScalar(const std::string &name, int64_t step, double got);
 
   NpzFile archive_;

@@ -79,5 +79,18 @@ std::vector<Parity> allCases() {
 INSTANTIATE_TEST_SUITE_P(Models, ParityWithTorch, testing::ValuesIn(allCases()),
                          [](const testing::TestParamInfo<Parity> &info) { return name(info.param); });
 
+/// A recorded tensor that the plan does not train is no agreement.
+TEST(Parity, NeedsEverythingThatWasRecorded) {
+  const std::string plan = scratch("parity") + "/frozen.zplan";
+  compile("mlp", plan, {"--micro-batch", "4", "--freeze", "fc2.*"});
+  CliResult result =
+      train("mlp", plan, {"--steps", "3", "--check-against", source("models/mlp.ref.npz"), "--loss-tolerance", "1"});
+  EXPECT_EQ(result.exitCode, 1);
+  for (const char *key : {"grad/fc2.weight", "grad/fc2.bias", "weight/fc2.weight", "weight/fc2.bias"})
+    EXPECT_NE(result.out.find(std::string("FAILED: ") + key + " was recorded, and the plan does not train it"),
+              std::string::npos)
+        << key << "\n" << result.out;
+}
+
 } // namespace
 } // namespace zerocc::e2e

@@ -105,6 +105,17 @@ TEST_F(ComparisonTest, RefusesAnotherModelsRecording) {
   EXPECT_FALSE(Comparison::open(folder_ / "none.npz"));
 }
 
+TEST(Comparison, OfRunningStatistics) {
+  Expected<Comparison> run = Comparison::open(ZEROCC_SOURCE_DIR "/models/mobilenet_torchscript.ref.npz");
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_EQ(run->buffers().size(), 12u);
+  ASSERT_TRUE(run->compareBuffer("blocks.0.bn1.running_var", 0, std::vector<float>(18, 1e3f)));
+  EXPECT_FALSE(run->passed());
+  EXPECT_NE(run->report().find("buffer/: 1 tensors, 1 differ; worst blocks.0.bn1.running_var"), std::string::npos)
+      << run->report();
+  EXPECT_EQ(run->missing().size(), 30u + 30 + 11);
+}
+
 TEST(Comparison, ReadsRecordedTrainings) {
   for (const char *prefix : {"", "clip/", "sgd/"}) {
     Expected<Comparison> run = Comparison::open(ZEROCC_SOURCE_DIR "/models/mlp.ref.npz", prefix);
