@@ -202,13 +202,16 @@ def export_char_gpt(path):
 
 
 def export_family(family, exporter, opset=None, training=False):
-    """A function that writes a family's file: TorchScript or dynamo, eval or train mode."""
+    """A function that writes a family's file: TorchScript (traced, or scripted with its loops) or dynamo, eval or train
+    mode."""
 
     def export(path):
         entry = families.FAMILIES[family]
         module, example = entry.build(), entry.example()
         inputs = [name for name in entry.data(0, 2) if name not in ("labels", "target")]
-        if exporter == "torchscript":
+        if exporter == "scripted":
+            module = torch.jit.script(module)
+        if exporter in ("torchscript", "scripted"):
             options = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False} if training else {}
             axes = {name: {0: "batch"} for name in inputs + [entry.output]}
             export_torchscript(module, example, path, inputs, [entry.output], opset, axes, **options)
@@ -322,7 +325,8 @@ for file, family, *how in (
         ("moe_capacity_torchscript", "moe_capacity", "torchscript", 17),
         ("moe_capacity_dynamo", "moe_capacity", "dynamo", NEWEST),
         ("merged_decoder", "merged_decoder", None),
-        ("efficientnet_torchscript", "efficientnet", "torchscript", 16, True)):
+        ("efficientnet_torchscript", "efficientnet", "torchscript", 16, True),
+        ("rnn_scripted", "scripted_rnn", "scripted", 17)):
     FAMILY_FILES[file] = family
     MODELS[file] = (families.FAMILIES[family].build,
                     export_merged_decoder if file == "merged_decoder" else export_family(family, *how))

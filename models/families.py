@@ -1,6 +1,7 @@
 """The model families of this folder, each in a tiny size: modules with a plain forward, example inputs and data."""
 
 import collections
+from typing import List
 
 import numpy
 import torch
@@ -279,6 +280,36 @@ def lstm_tagger():
     return LstmTagger().eval()
 
 
+class ScriptedRnn(nn.Module):
+    """Its own recurrence, a Python loop over a list with a branch inside; torch.jit.script keeps all three."""
+
+    def __init__(self, vocabulary=32, width=12, hidden=10, tags=6):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.seen = nn.Linear(width, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.recurrent = nn.Linear(hidden, hidden)
+        self.tags = nn.Linear(hidden, tags)
+        self.hidden = hidden
+
+    def forward(self, input_ids):
+        x = self.seen(self.embedding(input_ids))
+        h = torch.zeros(x.size(0), self.hidden, dtype=x.dtype)
+        rows: List[torch.Tensor] = []
+        for t in range(x.size(1)):
+            h = torch.tanh(x[:, t] + self.recurrent(self.norm(h)))
+            if t % 3 == 0:
+                rows.append(h)
+            else:
+                rows.append(h + 0.5 * rows[t - 1])
+        return self.tags(torch.stack(rows, 1))
+
+
+def scripted_rnn():
+    torch.manual_seed(28)
+    return scrambled(ScriptedRnn().eval(), 8)
+
+
 def tagging(seed, count, length=9):
     ids = tokens(seed, count, length, 32)[:, :length].copy()
     return {"input_ids": ids, "labels": (ids * 5 + numpy.roll(ids, 1, axis=1)) % 6}
@@ -535,6 +566,8 @@ FAMILIES = {
     "merged_decoder": Family(merged_decoder, causal_example, next_token, "cross_entropy", "logits"),
     "lstm_tagger": Family(lstm_tagger, lambda: (torch.arange(18).remainder(32).view(2, 9),), tagging, "cross_entropy",
                           "logits"),
+    "scripted_rnn": Family(scripted_rnn, lambda: (torch.arange(18).remainder(32).view(2, 9),), tagging, "cross_entropy",
+                           "logits"),
     "vit": Family(vit, lambda: image_example(16), lambda s, n: images(s, n, 16, 5), "cross_entropy", "logits"),
     "swin": Family(swin, lambda: image_example(16), lambda s, n: images(s, n, 16, 5), "cross_entropy", "logits"),
     "resnet": Family(lambda: resnet(True), lambda: image_example(24), lambda s, n: images(s, n, 24, 5), "cross_entropy",
