@@ -1,4 +1,5 @@
-// Lowerings of what reads an image between its pixels: GridSample, AffineGrid, RoiAlign, DeformConv.
+// Lowerings of what reads an image between its pixels: GridSample, AffineGrid, RoiAlign, DeformConv; and
+// MaxRoiPool, which reads whole pixels of regions.
 //
 // A coordinate along one axis becomes taps: places that are read and their weights. The taps of all axes are
 // combined; each combination is a gather of whole pixels (rows of channels) times the product of the weights.
@@ -384,6 +385,73 @@ Values lowerRoiAlign(NodeLowering &n) {
     y = n.reduceMax(y, {2, 4});
   }
   return {n.transpose(y, {0, 3, 1, 2})};
+}
+
+namespace {
+
+/// One axis of MaxRoiPool.
+struct PoolAxis {
+  Value *isInside = nullptr; // bool[R, bins, size]: which pixels lie in a bin
+  Value *isFilled = nullptr; // bool[R, bins]: whether any does
+};
+
+/// `from` and `to` are column numbers of the regions. Bin b of a region that starts at s and is l long goes from
+/// s + ⌊b l / bins⌋ up to s + ⌈(b + 1) l / bins⌉, in integers.
+PoolAxis poolAxis(NodeLowering &n, Value *rois, int64_t from, int64_t to, int64_t bins, int64_t size) {
+  const double scale = n.floatAttribute("spatial_scale", 1);
+  const int64_t regions = rois->type.dims[0];
+  auto edge = [&](int64_t column) { // to the nearest pixel, halves away from zero; what is beyond sense at 0
+    Value *at = n.mul(n.reshape(n.sliceAxis(rois, 1, column, 1), {regions, 1}), scale);
+    at = n.select(isWithin(n, at, -0x1p30, 0x1p30), at, n.scalar(rois->type.dtype, 0));
+    Value *nearest = n.unary(OpKind::Floor, n.add(n.unary(OpKind::Abs, at), 0.5));
+    return n.cast(n.mul(n.unary(OpKind::Sign, at), nearest), DType::i64);
+  };
+  auto whole = [&](double value) { return n.scalar(DType::i64, value); };
+  Value *start = edge(from);
+  Value *length = n.binary(OpKind::Max, n.add(n.sub(edge(to), start), 1.0), whole(1));
+  Value *bin = n.mul(n.reshape(n.iota(DType::i64, bins), {1, bins}), length); // [R, bins]
+  const auto count = static_cast<double>(bins);
+  Value *low = n.add(start, n.div(bin, count));
+  Value *high = n.add(start, n.div(n.add(n.add(bin, length), count - 1), count));
+  low = n.binary(OpKind::Max, low, whole(0));
+  high = n.binary(OpKind::Min, high, whole(static_cast<double>(size)));
+  Value *pixel = n.reshape(n.iota(DType::i64, size), {1, 1, size});
+  auto column = [&](Value *x) { return n.reshape(x, {regions, bins, 1}); };
+  return {n.binary(OpKind::And, n.compare(pixel, column(low), "ge"), n.compare(pixel, column(high), "lt")),
+          n.compare(high, low, "gt")};
+}
+
+} // namespace
+
+/// The greatest pixel in each bin of each region, 0 where there is none: along the width first, then along the height. The
+/// regions may depend on data; no gradient flows to them, as ONNX says.
+Values lowerMaxRoiPool(NodeLowering &n) {
+  Value *x = n.in(0), *rois = n.in(1);
+  const std::vector<int64_t> pooled = n.intsAttribute("pooled_shape");
+  if (!x || !rois || n.failed())
+    return {nullptr};
+  const int64_t regions = rois->type.rank() == 2 ? rois->type.dims[0] : 0;
+  if (x->type.rank() != 4 || x->type.elements() == 0 || regions < 1 || rois->type.dims[1] != 5 ||
+      rois->type.dtype != x->type.dtype)
+    return {n.fail("regions " + print(rois->type) + " do not fit " + print(x->type))};
+  if (pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1)
+    return {n.fail("pooled_shape must be two positive numbers")};
+  const int64_t channels = x->type.dims[1], height = x->type.dims[2], width = x->type.dims[3];
+  const PoolAxis vertical = poolAxis(n, rois, 2, 4, pooled[0], height),
+                 horizontal = poolAxis(n, rois, 1, 3, pooled[1], width);
+  if (n.failed())
+    return {nullptr};
+  Value *image = n.reshape(n.cast(n.sliceAxis(rois, 1, 0, 1), DType::i64), {regions});
+  Value *lowest = n.scalar(x->type.dtype, -std::numeric_limits<double>::infinity());
+  Value *pixels = n.reshape(n.gather(x, image, 0), {regions, channels, height, 1, width});
+  Value *isColumn = n.reshape(horizontal.isInside, {regions, 1, 1, pooled[1], width});
+  Value *y = n.reduceMax(n.select(isColumn, pixels, lowest), {4}); // [R, C, H, bins]
+  y = n.reshape(n.transpose(y, {0, 1, 3, 2}), {regions, channels, 1, pooled[1], height});
+  Value *isRow = n.reshape(vertical.isInside, {regions, 1, pooled[0], 1, height});
+  y = n.reduceMax(n.select(isRow, y, lowest), {4}); // [R, C, bins, bins]
+  Value *isFilled = n.binary(OpKind::And, n.reshape(vertical.isFilled, {regions, 1, pooled[0], 1}),
+                             n.reshape(horizontal.isFilled, {regions, 1, 1, pooled[1]}));
+  return {n.select(isFilled, y, n.scalar(x->type.dtype, 0))};
 }
 
 /// A convolution whose kernel elements read at places of their own: those are sampled, and the rest is a

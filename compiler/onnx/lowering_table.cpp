@@ -107,6 +107,7 @@ static constexpr LoweringRow kRows[] = {
     {"", "MatMulInteger", 10, kNow, lowerMatMulInteger, "no gradient"},
     {"", "Max", 1, kNow, lowerMax, ""},
     {"", "MaxPool", 1, kNow, lowerMaxPool, "one to three spatial axes"},
+    {"", "MaxRoiPool", 1, kNow, lowerMaxRoiPool, "two spatial axes"},
     {"", "MaxUnpool", 9, kNow, lowerMaxUnpool, "known shape"},
     {"", "Mean", 1, kNow, lowerMean, ""},
     {"", "MeanVarianceNormalization", 9, kNow, lowerMeanVarianceNormalization, ""},

@@ -192,6 +192,7 @@ Values lowerUpsample(NodeLowering &n);
 Values lowerGridSample(NodeLowering &n);
 Values lowerAffineGrid(NodeLowering &n);
 Values lowerRoiAlign(NodeLowering &n);
+Values lowerMaxRoiPool(NodeLowering &n);
 Values lowerDeformConv(NodeLowering &n);
 
 // lower_contrib.cpp

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Records what ONNX Runtime computes with its own operators: one folder per case in the form of ONNX's backend tests.
-Needs onnx, onnxruntime, numpy."""
+"""Records what ONNX Runtime computes with its own operators, and with those of ONNX that the backend tests have no float case
+of: one folder per case in the form of these tests. Needs onnx, onnxruntime, numpy.
+
+    python tests/onnx/contrib/record.py [OPERATOR …]       # all when none is named
+"""
 import os
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import onnx
@@ -53,19 +57,32 @@ CASES = [
      [f(2, 4, 32), f(2, 4, 16), f(2, 4, 16), None, None, np.array([3, 3], np.int32), np.array(4, np.int32)], 1),
     ("GroupQueryAttention", dict(num_heads=4, kv_num_heads=2, do_rotary=1),
      [f(2, 4, 64), f(2, 4, 32), f(2, 4, 32), None, None, np.array([3, 3], np.int32), np.array(4, np.int32), *cache(8, 8)], 1),
+    # Regions: inside, in part outside, of no size, far outside, halves of pixels.
+    ("MaxRoiPool", dict(pooled_shape=[2, 3]),
+     [f(2, 3, 6, 5), np.array([[0, 0, 0, 4, 5], [1, 1, 2, 3, 3], [1, -3, -2, 2, 1], [0, 3, 3, 9, 12], [0, 2, 2, 2, 2],
+                               [1, 3, 4, 1, 1], [1, 20, 20, 30, 30]], np.float32)], 1),
+    ("MaxRoiPool", dict(pooled_shape=[3, 2], spatial_scale=0.5),
+     [f(1, 2, 7, 8), np.array([[0, 1, 3, 11, 13], [0, -1, 5, 9, 7], [0, 3, 0, 15, 12.4]], np.float32)], 1),
+    ("GlobalLpPool", dict(p=2), [f(2, 3, 4, 5)], 1),
+    ("GlobalLpPool", dict(p=3), [f(2, 3, 7)], 1),
+    ("Trilu", dict(upper=1), [f(2, 4, 5)], 1),
+    ("Trilu", dict(upper=0), [f(4, 4), np.array(-1, np.int64)], 1),
 ]
+OF_ONNX = ("SimplifiedLayerNormalization", "MaxRoiPool", "GlobalLpPool", "Trilu")
 
 
 def main():
     seen = {}
     for op, attributes, inputs, count in CASES:
         number = seen[op] = seen.get(op, 0) + 1
+        if sys.argv[1:] and op not in sys.argv[1:]:
+            continue
         folder = HERE / f"{op.lower()}_{number}"
         names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
         outputs = [f"y{i}" for i in range(count)]
         if op == "GroupQueryAttention":
             outputs += ["present_key", "present_value"]
-        domain = "" if op == "SimplifiedLayerNormalization" else "com.microsoft"
+        domain = "" if op in OF_ONNX else "com.microsoft"
         node = helper.make_node(op, names, outputs, domain=domain, **attributes)
         graph = helper.make_graph(
             [node], op, [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
