@@ -19,8 +19,8 @@ namespace zerocc {
 namespace {
 
 struct RunFlags {
-  std::string plan, model, init;
-  std::vector<std::string> data, evalData, settings;
+  std::string plan, model, init, weights;
+  std::vector<std::string> data, evalData, settings, weightNames;
   int64_t steps = 0, evalEvery = 0, evalBatches = 16, ranks = 0, threads = 1, timeout = 60;
   std::string schedule;
   uint64_t seed = 0;
@@ -42,6 +42,8 @@ Status checkScope(const RunFlags &flags) {
   if (flags.threads != 1)
     findings.push_back({"--threads " + std::to_string(flags.threads) + " is not in this version",
                         "one thread per rank: compile for more ranks instead"});
+  if (!flags.weights.empty() && !flags.init.empty())
+    findings.push_back({"--weights and --init both give initial weights", "leave one of them out"});
   if (!findings.empty())
     return Error(std::move(findings));
   return success();
@@ -154,6 +156,27 @@ Status train(RunFlags flags, int &exitCode) {
   TrainerOptions options;
   ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
   options.values.checkpoint = checkpoint.get();
+  std::optional<NamedWeights> namedWeights;
+  std::optional<NamedValues> named;
+  if (!flags.weights.empty() && !checkpoint) {
+    ZEROCC_ASSIGN(auto opened, NamedWeights::open(flags.weights));
+    namedWeights.emplace(std::move(opened));
+    std::map<std::string, std::string> given;
+    for (const std::string &text : flags.weightNames) {
+      auto [name, there] = llvm::StringRef(text).split('=');
+      if (there.empty())
+        return Error("--weight-name: \"" + text + "\" is not PARAMETER=TENSOR");
+      given[name.str()] = there.str();
+    }
+    std::vector<std::string> notes;
+    auto bound = bindPlan(plan, *namedWeights, given, notes);
+    if (!bound)
+      return bound.error().in("--weights " + flags.weights);
+    named.emplace(std::move(*bound));
+    options.values.named = &*named;
+    for (const std::string &note : notes)
+      std::fprintf(stderr, "note: %s\n", escapeForTerminal(note).c_str());
+  }
   ZEROCC_ASSIGN(options.set, settings(flags));
   options.schedule = flags.schedule;
   options.totalSteps = flags.steps;
@@ -311,6 +334,10 @@ Status train(RunFlags flags, int &exitCode) {
 void addOptions(CLI::App &app, RunFlags &flags) {
   app.add_option("PLAN", flags.plan, "plan to run (zerocc compile)")->required();
   app.add_option("--model", flags.model, "ONNX file with the initial weights");
+  app.add_option("--weights", flags.weights,
+                 "initial weights by name: a folder of save_pretrained (safetensors), or FILE.safetensors");
+  app.add_option("--weight-name", flags.weightNames,
+                 "PARAMETER=TENSOR: where the plan and the files of --weights name it otherwise (repeatable)");
   app.add_option("--init", flags.init, "initial weights without a file: normal:STD");
   app.add_option("--data", flags.data,
                  "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)")

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/index.h"
 
+#include "compiler/support/json_depth.h"
 #include "runtime/data/array.h"
 
 #include "llvm/Support/JSON.h"
@@ -47,29 +48,6 @@ std::optional<uint64_t> fromHex16(std::string_view text) {
     value = value << 4 | static_cast<uint64_t>(digit);
   }
   return value;
-}
-
-/// The parser of JSON calls itself for every level.
-bool isDeeper(std::string_view text, int most) {
-  int depth = 0;
-  bool inText = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (inText) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        inText = false;
-    } else if (c == '"') {
-      inText = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > most)
-        return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 /// Reads fields; the first fault stays.
@@ -354,7 +332,7 @@ std::string writeIndex(const CheckpointIndex &index) {
 }
 
 Expected<CheckpointIndex> parseIndexBody(std::string_view text, const std::string &name) {
-  if (isDeeper(text, kMostNesting))
+  if (isJsonDeeper(text, kMostNesting))
     return Error(name + ": is not the index of a checkpoint");
   llvm::Expected<json::Value> value = json::parse(llvm::StringRef(text.data(), text.size()));
   if (!value)

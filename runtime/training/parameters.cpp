@@ -3,6 +3,8 @@
 #include "runtime/checkpoint/load.h"
 #include "runtime/training/random.h"
 
+#include "llvm/ADT/StringRef.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -45,6 +47,10 @@ Status fillNormal(const plan::Parameter &parameter, uint32_t stream, const Initi
 Status fillParameter(const plan::Plan &plan, int index, const InitialValues &values, int64_t begin, int64_t end,
                      float *target) {
   const plan::Parameter &parameter = plan.parameters(index);
+  if (values.named) {
+    readBound(values.named->parameters[index], begin, end, target);
+    return success();
+  }
   if (values.normalStd)
     return fillNormal(parameter, static_cast<uint32_t>(index), values, begin, end, target);
   if (!parameter.inline_data().empty()) {
@@ -83,6 +89,37 @@ int64_t elementsOf(const plan::Constant &constant) {
 
 } // namespace
 
+/// "onnx::MatMul_12" of the TorchScript exporter, "val_12" of the other: an initializer of their own, into which they fold
+/// the transpose of a linear layer. Import names the parameter as the layer does.
+static bool isFoldedTranspose(const plan::Parameter &parameter) {
+  llvm::StringRef name = parameter.initializer();
+  if (parameter.dims_size() != 2 || parameter.initializer() == parameter.name())
+    return false;
+  return (name.consume_front("onnx::MatMul_") || name.consume_front("val_")) &&
+         name.find_first_not_of("0123456789") == llvm::StringRef::npos;
+}
+
+Expected<NamedValues> bindPlan(const plan::Plan &plan, const NamedWeights &weights,
+                               const std::map<std::string, std::string> &given, std::vector<std::string> &notes) {
+  std::vector<WantedTensor> wanted;
+  for (const plan::Parameter &parameter : plan.parameters())
+    wanted.push_back({parameter.name(), {parameter.dims().begin(), parameter.dims().end()},
+                      isFoldedTranspose(parameter), parameter.tied()});
+  std::vector<std::string> buffers;
+  for (const plan::Storage &storage : plan.storages())
+    if (storage.kind() == plan::Storage::BUFFER) {
+      buffers.push_back(storage.name());
+      wanted.push_back({storage.name(), {storage.dims().begin(), storage.dims().end()}, false});
+    }
+  ZEROCC_ASSIGN(std::vector<BoundTensor> bound, bindWeights(weights, wanted, given, notes));
+  NamedValues values;
+  for (size_t b = 0; b < buffers.size(); ++b)
+    values.buffers[buffers[b]] = bound[plan.parameters_size() + b];
+  bound.resize(plan.parameters_size());
+  values.parameters = std::move(bound);
+  return values;
+}
+
 Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values) {
   if (values.checkpoint) {
     ZEROCC_TRY(loadCheckpoint(plan, executor, *values.checkpoint));
@@ -95,6 +132,10 @@ Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValue
       continue;
     char *target = executor.address(storage.region(), storage.offset());
     const auto elements = static_cast<int64_t>(storage.elements());
+    if (values.named) {
+      readBound(values.named->buffers.at(storage.name()), 0, elements, reinterpret_cast<float *>(target));
+      continue;
+    }
     if (values.normalStd && !values.model) { // a fresh network: mean 0, variance 1
       const bool isVariance = storage.name().find("var") != std::string::npos;
       std::fill_n(reinterpret_cast<float *>(target), elements, isVariance ? 1.0f : 0.0f);

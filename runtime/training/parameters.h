@@ -3,16 +3,27 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/executor/rank_group.h"
 #include "runtime/weights/model_weights.h"
+#include "runtime/weights/named_weights.h"
 
 #include <optional>
 
 namespace zerocc {
+
+/// The tensors of a state dict (--weights) that hold a plan's parameters and buffers.
+struct NamedValues {
+  std::vector<BoundTensor> parameters;        // as the plan's
+  std::map<std::string, BoundTensor> buffers; // by storage
+};
+/// The weights outlive what is bound. `given` and `notes`: see bindWeights.
+Expected<NamedValues> bindPlan(const plan::Plan &plan, const NamedWeights &weights,
+                               const std::map<std::string, std::string> &given, std::vector<std::string> &notes);
 
 /// Where the first values of parameters and constants come from.
 struct InitialValues {
   const ModelWeights *model = nullptr; // initializers of the ONNX file; null: none at hand
   std::optional<double> normalStd;     // --init normal:STD: matrices from N(0, STD²), norm scales 1, other vectors 0
   uint64_t seed = 0;
+  const NamedValues *named = nullptr;     // --weights: parameters and buffers come from here
   const Checkpoint *checkpoint = nullptr; // parameters, states and buffers come from here; constants from `model`
 };
 

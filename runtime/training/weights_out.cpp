@@ -1,6 +1,7 @@
 #include "runtime/training/weights_out.h"
 
 #include "runtime/training/parameters.h"
+#include "runtime/weights/named_weights.h"
 #include "runtime/weights/onnx_export.h"
 #include "runtime/weights/safetensors.h"
 
@@ -86,7 +87,7 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
     for (const plan::Storage &storage : plan.storages())
       if (storage.kind() == plan::Storage::BUFFER)
         entries.push_back({storage.name(), ElementType::f32, {storage.dims().begin(), storage.dims().end()}});
-    return writeSafetensors(target, entries, {{"format", "pt"}},
+    return writeSafetensors(target, entries, {{"format", "pt"}, {kOrientationKey, kOrientationOnnx}},
                             [&](const std::string &name) -> Expected<Bytes> {
                               if (!byName.count(name)) {
                                 values = readBuffer(plan, group, name);
