@@ -7,9 +7,10 @@
 //    order of the readers: ((c1 + c2) + c3). The order is part of the graph, so no scheduler changes the bits of a
 //    tied parameter's gradient.
 // 4. Contributions that are zero-padded parts and tile the value (it was split) are concatenated instead of padded
-//    and added.
+//    and added. So are many parts that do not quite tile it, as the steps of a loop read them: parts at one place are
+//    added, then parts without overlap are joined, with zeros in the gaps. Else n steps would add n whole tensors.
 //
-// Linear in nodes and operands. It takes no decision about memory: recomputation and order are later passes'. Rules
+// Linear in nodes and operands (and n log n in the parts of one value). It takes no decision about memory: recomputation and order are later passes'. Rules
 // build the gradients of all operands without asking: what nobody reads is for the caller to remove.
 
 #include "compiler/ops/reverse_mode.h"
@@ -19,6 +20,10 @@
 #include "llvm/ADT/StringRef.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
 
 namespace zerocc {
 namespace {
@@ -81,6 +86,34 @@ std::optional<Tiling> tilingOf(llvm::ArrayRef<Contribution> contributions) {
     return std::nullopt;
   return tiling;
 }
+
+/// A zero-padded part along one axis, or the sum of several at one place.
+struct Part {
+  int64_t low, end;
+  Value *value;
+  size_t order; // of its first contribution
+};
+
+/// Parts in layers of those that do not overlap, each ascending. `parts` ascend.
+std::vector<std::vector<Part>> layersOf(llvm::ArrayRef<Part> parts) {
+  using End = std::pair<int64_t, size_t>; // where a layer ends, and which it is
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends;
+  std::vector<std::vector<Part>> layers;
+  for (const Part &part : parts) {
+    size_t layer = layers.size();
+    if (!ends.empty() && ends.top().first <= part.low) {
+      layer = ends.top().second;
+      ends.pop();
+    } else {
+      layers.emplace_back();
+    }
+    layers[layer].push_back(part);
+    ends.push({part.end, layer});
+  }
+  return layers;
+}
+
+constexpr size_t kManyParts = 4; // fewer are padded and added
 
 class ReverseMode {
 public:
@@ -190,10 +223,79 @@ private:
     if (contributions.size() > 1)
       if (std::optional<Tiling> tiling = tilingOf(contributions))
         return builder_.concat(tiling->parts, tiling->axis);
-    Value *total = contributions[0].gradient;
-    for (const Contribution &contribution : contributions.drop_front())
-      total = builder_.add(total, contribution.gradient);
+    llvm::SmallVector<Value *, 4> terms = joinParts(contributions);
+    Value *total = terms[0];
+    for (Value *term : llvm::ArrayRef<Value *>(terms).drop_front())
+      total = builder_.add(total, term);
     return total;
+  }
+
+  /// The contributions in forward order, many parts along an axis joined; each stands where its first part stood.
+  llvm::SmallVector<Value *, 4> joinParts(llvm::ArrayRef<Contribution> contributions) {
+    std::map<int64_t, std::vector<Part>> parts; // by axis
+    std::vector<std::pair<size_t, Value *>> terms;
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      Value *gradient = contributions[i].gradient;
+      std::optional<int64_t> axis = isZeroPad(gradient) ? paddedAxis(*gradient->definition) : std::nullopt;
+      if (!axis || *axis < 0) {
+        terms.push_back({i, gradient});
+        continue;
+      }
+      Value *part = gradient->definition->input(0);
+      const int64_t low = gradient->definition->attributes.getInts("low")[*axis];
+      parts[*axis].push_back({low, low + part->type.dims[*axis], part, i});
+    }
+    for (auto &[axis, found] : parts) {
+      if (found.size() < kManyParts) {
+        for (const Part &part : found)
+          terms.push_back({part.order, contributions[part.order].gradient});
+        continue;
+      }
+      for (const std::vector<Part> &layer : layersOf(addedByPlace(found)))
+        terms.push_back(joined(layer, axis, contributions[0].gradient->type));
+    }
+    std::sort(terms.begin(), terms.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    llvm::SmallVector<Value *, 4> values;
+    for (const auto &[order, value] : terms)
+      values.push_back(value);
+    return values;
+  }
+
+  /// Parts at one place become their sum, in forward order. Ascending.
+  std::vector<Part> addedByPlace(std::vector<Part> parts) {
+    std::sort(parts.begin(), parts.end(), [](const Part &a, const Part &b) {
+      return std::tie(a.low, a.end, a.order) < std::tie(b.low, b.end, b.order);
+    });
+    std::vector<Part> sums;
+    for (const Part &part : parts)
+      if (!sums.empty() && sums.back().low == part.low && sums.back().end == part.end)
+        sums.back().value = builder_.add(sums.back().value, part.value);
+      else
+        sums.push_back(part);
+    return sums;
+  }
+
+  /// One tensor of parts that do not overlap, with zeros between them; and where it stands in the sum.
+  std::pair<size_t, Value *> joined(llvm::ArrayRef<Part> layer, int64_t axis, const TensorType &type) {
+    const int64_t size = type.dims[axis];
+    std::vector<Value *> pieces;
+    int64_t end = 0;
+    size_t order = layer[0].order;
+    auto fillTo = [&](int64_t low) {
+      Dims gap = type.dims;
+      gap[axis] = low - end;
+      if (low > end)
+        pieces.push_back(builder_.broadcast(builder_.module.scalar(type.dtype, 0), gap));
+    };
+    for (const Part &part : layer) {
+      fillTo(part.low);
+      if (part.end > part.low)
+        pieces.push_back(part.value);
+      end = part.end;
+      order = std::min(order, part.order);
+    }
+    fillTo(size);
+    return {order, pieces.size() == 1 ? pieces[0] : builder_.concat(pieces, axis)};
   }
 
   Graph &graph_;

@@ -7,6 +7,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <numeric>
+
 namespace zerocc {
 namespace {
 
@@ -306,6 +308,95 @@ std::unique_ptr<Module> parsed(const char *text) {
   Expected<std::unique_ptr<Module>> module = parseModule(text);
   EXPECT_TRUE(bool(module)) << module.error().text();
   return std::move(*module);
+}
+
+/// loss = Σ_i (i + 1) Σ part_i(w), and perhaps Σ w: the gradient of an element counts the parts it lies in, exactly.
+struct Parts {
+  Module module;
+  std::vector<double> expected;
+
+  Parts(Dims dims, bool readsAll) {
+    parameter_ = module.addParameter("w", {DType::f64, dims}, {});
+    expected.assign(parameter_->type.elements(), readsAll ? 1 : 0);
+    if (readsAll)
+      add(parameter_);
+  }
+
+  void read(int64_t axis, int64_t start, int64_t length) {
+    const Dims &dims = parameter_->type.dims;
+    Dims starts(dims.size(), 0), sizes = dims;
+    starts[axis] = start;
+    sizes[axis] = length;
+    add(g_.scale(g_.slice(parameter_, starts, sizes), static_cast<double>(++count_)));
+    for (int64_t i = 0; i < parameter_->type.elements(); ++i) {
+      const int64_t at = axis == 0 ? i / dims[1] : i % dims[1];
+      expected[i] += at >= start && at < start + length ? count_ : 0;
+    }
+  }
+
+  const Graph &differentiate() {
+    graph_.results = {{"loss", loss_}, {"count", module.scalar(DType::f64, 1)}};
+    module.facts.set("static_count", 1.0);
+    Expected<PassReport> report = autodiff(module, Decisions());
+    EXPECT_TRUE(bool(report)) << report.error().text();
+    Status sound = checkModule(module);
+    EXPECT_TRUE(bool(sound)) << sound.error().text();
+    return *module.graph("micro_step");
+  }
+
+private:
+  void add(Value *x) {
+    Dims axes(x->type.dims.size(), 0);
+    std::iota(axes.begin(), axes.end(), 0);
+    Value *sum = g_.reduceSum(x, axes);
+    loss_ = loss_ ? g_.add(loss_, sum) : sum;
+  }
+
+  Graph &graph_ = module.addGraph("forward");
+  GraphBuilder g_{module, graph_};
+  Value *parameter_ = nullptr, *loss_ = nullptr;
+  int64_t count_ = 0;
+};
+
+class RandomParts : public testing::TestWithParam<int> {};
+
+TEST_P(RandomParts, HaveExactGradients) {
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  Random random(GetParam());
+  Parts parts({random.integer(1, 9), random.integer(1, 9)}, random.coin());
+  const Dims dims = parts.module.parameters[0].value->type.dims;
+  for (int64_t i = 0, n = random.integer(1, 14); i < n; ++i) {
+    const int64_t axis = random.integer(0, 4) == 0, start = random.integer(0, dims[axis]);
+    parts.read(axis, start, random.integer(1, dims[axis] - start + 1));
+  }
+  const Graph &graph = parts.differentiate();
+  llvm::DenseMap<const Value *, HostTensor> bindings;
+  const Value *w = parts.module.parameters[0].value.get();
+  bindings[w] = randomDirection(w->type, random);
+  Expected<std::vector<HostTensor>> results = interpret(parts.module, graph, bindings);
+  ASSERT_TRUE(bool(results)) << results.error().text();
+  EXPECT_EQ(results->back().reals, parts.expected) << print(parts.module);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomParts, testing::Range(0, 300));
+
+/// Steps of a loop that read their row, the next one, and their row again: work grows as the steps do.
+TEST(Autodiff, IsLinearInTheStepsOfALoop) {
+  auto elements = [](int64_t steps) {
+    Parts parts({steps + 1, 4}, true);
+    for (int64_t step = 0; step < steps; ++step) {
+      parts.read(0, step, 1);
+      parts.read(0, step, 2);
+      parts.read(0, step, 1);
+    }
+    int64_t total = 0;
+    for (const Node *node : parts.differentiate().nodes)
+      for (const Value *result : node->results)
+        total += result->type.elements();
+    return total;
+  };
+  const int64_t few = elements(50);
+  EXPECT_LT(elements(1000), 21 * few);
 }
 
 TEST(Autodiff, ReportsWhatItFroze) {
