@@ -107,7 +107,10 @@ private:
   void makeInput(const onnx::ValueInfoProto &input) {
     std::string title = "input \"" + input.name() + "\"";
     if (!input.type().has_tensor_type())
-      return find(title + " is not a tensor", "export the model with tensors as inputs");
+      return find(title + (input.type().has_sequence_type()   ? " is a list of tensors"
+                           : input.type().has_optional_type() ? " is an optional value"
+                                                              : " is not a tensor"),
+                  "a plan has a fixed number of inputs: export the model with tensors, one input each");
     const onnx::TypeProto::Tensor &tensor = input.type().tensor_type();
     std::optional<DType> dtype = dtypeFromOnnx(tensor.elem_type());
     if (!dtype)

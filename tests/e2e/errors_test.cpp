@@ -54,6 +54,22 @@ protected:
 
 TEST_F(Errors, MissingModel) { expectRefused(compileFile(folder + "/none.onnx"), 1, {"none.onnx"}); }
 
+TEST_F(Errors, LoopsThatEndByData) {
+  const std::string loop = "{ h = MatMul (x, w) top = ReduceMax <keepdims = 0> (x) goes = Greater (top, zero)\n"
+                           "y = Loop (n, goes, h) <body = b (int64 i, bool c, float[B, 4] v) => (bool d, float[B, 4] u) "
+                           "{ d = Identity (c) u = Tanh (v) }> }",
+                    weights = "<float[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}, float zero = {0}, ";
+  for (const char *steps : {"int64 n = {3}>\n", "int64 n = {0}>\n"}) {
+    CliResult result = compileFile(
+        textModel("g (float[B, 4] x) => (float[B, 4] y)\n" + weights + steps + loop), {"--loss", "mse:y"});
+    if (std::string(steps).find("{0}") != std::string::npos) { // not asked whether it goes on
+      EXPECT_EQ(result.exitCode, 0) << result.error;
+      continue;
+    }
+    expectRefused(result, 1, {"node of \"y\" (Loop): whether step 0 is made depends on data", "hint: "});
+  }
+}
+
 TEST_F(Errors, TruncatedModel) {
   std::string bytes = readFile(modelPath("gpt2_torchscript")), path = folder + "/cut.onnx";
   for (double part : {0.01, 0.3, 0.5, 0.9, 0.999}) {

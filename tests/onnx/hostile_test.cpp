@@ -236,6 +236,16 @@ TEST(Text, IsEscapedInJson) {
   EXPECT_EQ(escapeInJson("\"\x7f\xc2\x9b\xe2\x80\xae\""), "\"\\u007f\\u009b\\u202e\"");
 }
 
+TEST(Lists, AreNoInputs) {
+  onnx::ModelProto model = modelFromText("g (float[B, 2] x) => (float[B, 2] y) { y = Neg (x) }");
+  onnx::TypeProto &type = *model.mutable_graph()->mutable_input(0)->mutable_type();
+  const onnx::TypeProto tensor = type;
+  *type.mutable_sequence_type()->mutable_elem_type() = tensor;
+  EXPECT_EQ(refusalOf(model), "input \"x\" is a list of tensors");
+  *type.mutable_optional_type()->mutable_elem_type() = tensor;
+  EXPECT_EQ(refusalOf(model), "input \"x\" is an optional value");
+}
+
 /// What ONNX's textual form cannot say: operands in front that are left out.
 TEST(Loops, WithoutCountOrCondition) {
   onnx::ModelProto model =
