@@ -11,6 +11,8 @@
 
     zerocc.load(model, "trained.safetensors")
 
+    zerocc.from_deepspeed("checkpoints/global_step500_universal", "folder")       # then: zero-run … --weights folder
+
 Exporters are made for inference, and change what is trained: they merge parameters of equal values, fold batch norm
 into convolutions, leave out dropout, add key-value caches, split tied weights, and forget names. `export` asks them not
 to, checks that they did not, and names every initializer as the module's state dict does.
@@ -274,3 +276,114 @@ def load(module, path):
     with torch.no_grad():
         for name, tensor in tensors.items():
             places[name].copy_(tensor)
+
+
+# --- from DeepSpeed ----------------------------------------------------------------------------------------------------
+
+_STATES = {"exp_avg": "moment1", "exp_avg_sq": "moment2"}
+
+
+def from_deepspeed(source, folder):
+    """Converts a DeepSpeed checkpoint into safetensors files for `zero-run --weights FOLDER`; returns the parameters' names.
+
+    source      a universal checkpoint (ds_to_universal.py: a folder with zero/NAME/fp32.pt, exp_avg.pt, exp_avg_sq.pt), whose
+                optimizer states and step come along, or consolidated weights (zero_to_fp32.py: pytorch_model.bin, alone
+                or with an index of several in a folder)
+    folder      gets model.safetensors and, from a universal checkpoint, optimizer.safetensors
+
+    Pickles are read with torch's loader of plain tensors, which runs no code. Parts of the ranks as DeepSpeed saves them
+    (mp_rank_…, bf16_zero_pp_rank_…) are refused: make them whole with zero_to_fp32.py or ds_to_universal.py first.
+    """
+    source, folder = pathlib.Path(source), pathlib.Path(folder)
+    weights, states, updates = _universal(source) if (source / "zero").is_dir() else (_consolidated(source), {}, None)
+    if not weights:
+        raise ValueError(f"{source}: holds no parameters")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_safetensors(folder / "model.safetensors", weights, {"format": "pt"})
+    (folder / "optimizer.safetensors").unlink(missing_ok=True)
+    if states:
+        _write_safetensors(folder / "optimizer.safetensors", states, {"updates": str(updates)})
+    return sorted(weights)
+
+
+def _plain(path):
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:  # of a format that cannot be mapped
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _consolidated(source):
+    """name -> where it is, as for `_write_safetensors`."""
+    if source.is_dir():
+        index = source / "pytorch_model.bin.index.json"
+        if index.is_file():
+            files = sorted({source / name for name in json.loads(index.read_text())["weight_map"].values()})
+        else:
+            files = [source / "pytorch_model.bin"]
+        if missing := [str(path) for path in files if not path.is_file()]:
+            raise ValueError(f"{source}: is neither a universal checkpoint nor consolidated weights; missing: " +
+                             ", ".join(missing) + "; zero_to_fp32.py and ds_to_universal.py make them of DeepSpeed's parts")
+    else:
+        files = [source]
+    found, seen = {}, {}
+    for path in files:
+        for name, tensor in _plain(path).items():
+            if not isinstance(tensor, torch.Tensor):
+                raise ValueError(f"{path}: \"{name}\" is no tensor; is it a consolidated checkpoint?")
+            place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            if tensor.numel() and place in seen and seen[place] != name:
+                continue  # tied: once, under its first name
+            seen[place] = name
+            found[name] = tensor
+    return found
+
+
+def _universal(source):
+    """Weights, states and the number of steps of a universal checkpoint."""
+    weights, states, steps = {}, {}, set()
+    for place in sorted(path for path in (source / "zero").iterdir() if path.is_dir()):
+        for path in sorted(place.glob("*.pt")):
+            content = _plain(path)
+            if path.stem == "step":
+                steps.add(int(content))
+                continue
+            tensor = content["param"] if isinstance(content, dict) else content
+            if path.stem == "fp32":
+                weights[place.name] = tensor
+            elif path.stem in _STATES:
+                states[f"{_STATES[path.stem]}/{place.name}"] = tensor
+            else:
+                raise ValueError(f"{path}: a state that zerocc does not know; it knows {', '.join(_STATES)}")
+        if place.name not in weights:
+            raise ValueError(f"{place}: has no fp32.pt: the checkpoint is not whole")
+    for state in {name.split("/")[0] for name in states}:
+        if missing := [name for name in weights if f"{state}/{name}" not in states]:
+            raise ValueError(f"{source}: no {state} of {', '.join(missing[:5])}: the checkpoint is not whole")
+    if states and len(steps) != 1:
+        raise ValueError(f"{source}: its parameters were updated {sorted(steps) or 'an unknown number of'} times, "
+                         "one number is needed")
+    return weights, states, next(iter(steps), None)
+
+
+def _write_safetensors(path, tensors, metadata):
+    """One tensor at a time, beside its place, then renamed."""
+    types = {dtype: name for name, dtype in _DTYPES.items()}
+    header, at = {"__metadata__": metadata}, 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if tensor.dtype not in types:
+            raise ValueError(f"\"{name}\" is of {tensor.dtype}")
+        size = tensor.numel() * tensor.dtype.itemsize
+        header[name] = {"dtype": types[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    beside = path.with_name(path.name + ".partial")
+    with open(beside, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in sorted(tensors):
+            file.write(tensors[name].detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)

@@ -157,6 +157,7 @@ Status train(RunFlags flags, int &exitCode) {
   ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
   options.values.checkpoint = checkpoint.get();
   std::optional<NamedWeights> namedWeights;
+  std::map<std::string, NamedWeights> namedStates;
   std::optional<NamedValues> named;
   if (!flags.weights.empty() && !checkpoint) {
     ZEROCC_ASSIGN(auto opened, NamedWeights::open(flags.weights));
@@ -169,7 +170,9 @@ Status train(RunFlags flags, int &exitCode) {
       given[name.str()] = there.str();
     }
     std::vector<std::string> notes;
-    auto bound = bindPlan(plan, *namedWeights, given, notes);
+    int64_t updates = 0;
+    ZEROCC_ASSIGN(namedStates, NamedWeights::openStates(flags.weights, updates));
+    auto bound = bindPlan(plan, *namedWeights, namedStates, updates, given, notes);
     if (!bound)
       return bound.error().in("--weights " + flags.weights);
     named.emplace(std::move(*bound));

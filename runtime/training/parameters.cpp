@@ -1,6 +1,7 @@
 #include "runtime/training/parameters.h"
 
 #include "runtime/checkpoint/load.h"
+#include "runtime/checkpoint/pieces.h"
 #include "runtime/training/random.h"
 
 #include "llvm/ADT/StringRef.h"
@@ -99,7 +100,53 @@ static bool isFoldedTranspose(const plan::Parameter &parameter) {
          name.find_first_not_of("0123456789") == llvm::StringRef::npos;
 }
 
+/// Every state that the plan keeps of a parameter, and no other.
+static Status bindStates(const plan::Plan &plan, const std::map<std::string, NamedWeights> &states,
+                         const std::map<std::string, std::string> &given, NamedValues &values,
+                         std::vector<std::string> &notes) {
+  std::map<std::string, const plan::Parameter *> parameters;
+  for (const plan::Parameter &parameter : plan.parameters())
+    parameters[indexName(parameter.name())] = &parameter;
+  std::map<std::string, std::vector<WantedTensor>> wanted; // by state
+  for (const LogicalTensor &tensor : logicalTensors(plan)) {
+    const size_t slash = tensor.name.find('/');
+    const std::string state = tensor.name.substr(0, slash);
+    if (slash == std::string::npos || state == "parameter" || state == "buffer")
+      continue;
+    const plan::Parameter &parameter = *parameters.at(tensor.name.substr(slash + 1));
+    wanted[state].push_back({parameter.name(), tensor.dims, isFoldedTranspose(parameter), parameter.tied()});
+  }
+  for (const auto &[state, weights] : states)
+    if (!wanted.count(state))
+      return Error("optimizer.safetensors holds states \"" + state + "\", which optimizer " +
+                       plan.facts().optimizer() + " of the plan does not keep",
+                   "compile with the optimizer of that run, or take optimizer.safetensors away");
+  for (const auto &[state, tensors] : wanted) {
+    auto at = states.find(state);
+    if (at == states.end())
+      return Error("optimizer.safetensors holds no states \"" + state + "\", which optimizer " +
+                       plan.facts().optimizer() + " of the plan keeps",
+                   "compile with the optimizer of that run, or take optimizer.safetensors away");
+    std::map<std::string, std::string> ours; // of `given`, those that have this state
+    for (const WantedTensor &tensor : tensors)
+      if (auto name = given.find(tensor.name); name != given.end())
+        ours.insert(*name);
+    std::vector<std::string> same; // most was said of the weights already
+    auto bound = bindWeights(at->second, tensors, ours, same);
+    if (!bound)
+      return bound.error().in("optimizer.safetensors, " + state);
+    for (const std::string &note : same)
+      if (note.find("not used") != std::string::npos)
+        notes.push_back("optimizer.safetensors, " + state + ": " + note);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      values.states[state + "/" + indexName(tensors[i].name)] = (*bound)[i];
+  }
+  notes.push_back("goes on with the optimizer's states after " + std::to_string(values.updates) + " steps");
+  return success();
+}
+
 Expected<NamedValues> bindPlan(const plan::Plan &plan, const NamedWeights &weights,
+                               const std::map<std::string, NamedWeights> &states, int64_t updates,
                                const std::map<std::string, std::string> &given, std::vector<std::string> &notes) {
   std::vector<WantedTensor> wanted;
   for (const plan::Parameter &parameter : plan.parameters())
@@ -113,11 +160,31 @@ Expected<NamedValues> bindPlan(const plan::Plan &plan, const NamedWeights &weigh
     }
   ZEROCC_ASSIGN(std::vector<BoundTensor> bound, bindWeights(weights, wanted, given, notes));
   NamedValues values;
+  values.updates = updates;
   for (size_t b = 0; b < buffers.size(); ++b)
     values.buffers[buffers[b]] = bound[plan.parameters_size() + b];
   bound.resize(plan.parameters_size());
   values.parameters = std::move(bound);
+  if (!states.empty())
+    ZEROCC_TRY(bindStates(plan, states, given, values, notes));
   return values;
+}
+
+/// The rank's own parts of the optimizer's states.
+static void loadStates(const plan::Plan &plan, Executor &executor, const NamedValues &values) {
+  constexpr int64_t kChunk = 4096;
+  float chunk[kChunk];
+  for (const RankPiece &piece : piecesToLoad(plan, executor.shardIndex())) {
+    auto bound = values.states.find(piece.tensor);
+    if (bound == values.states.end())
+      continue;
+    char *target = executor.address(piece.region, piece.offset);
+    for (int64_t at = piece.begin; at < piece.end; at += kChunk) {
+      const int64_t count = std::min(kChunk, piece.end - at);
+      readBound(bound->second, at, at + count, chunk);
+      convert(ElementType::f32, chunk, count, piece.dtype, target + (at - piece.begin) * byteSize(piece.dtype));
+    }
+  }
 }
 
 Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValues &values) {
@@ -126,6 +193,8 @@ Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValue
   } else {
     for (int b = 0; b < plan.buckets_size(); ++b)
       ZEROCC_TRY(loadBucket(plan, executor, b, values));
+    if (values.named)
+      loadStates(plan, executor, *values.named);
   }
   for (const plan::Storage &storage : plan.storages()) {
     if (storage.kind() != plan::Storage::BUFFER || values.checkpoint)

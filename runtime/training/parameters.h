@@ -13,9 +13,12 @@ namespace zerocc {
 struct NamedValues {
   std::vector<BoundTensor> parameters;        // as the plan's
   std::map<std::string, BoundTensor> buffers; // by storage
+  std::map<std::string, BoundTensor> states;  // by STATE/PARAMETER (checkpoint/pieces.h); empty: they begin at 0
+  int64_t updates = 0;                        // done with these states
 };
-/// The weights outlive what is bound. `given` and `notes`: see bindWeights.
+/// `states`: from NamedWeights::openStates. The weights outlive what is bound. `given` and `notes`: see bindWeights.
 Expected<NamedValues> bindPlan(const plan::Plan &plan, const NamedWeights &weights,
+                               const std::map<std::string, NamedWeights> &states, int64_t updates,
                                const std::map<std::string, std::string> &given, std::vector<std::string> &notes);
 
 /// Where the first values of parameters and constants come from.

@@ -79,6 +79,8 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(const plan::Plan &plan, const
     trainer->step_ = checkpoint->index().step;
     trainer->samplesAhead_ = checkpoint->index().data.samples - trainer->step_ * trainer->samplesPerStep();
   }
+  if (options.values.named)
+    trainer->step_ = options.values.named->updates;
   ZEROCC_TRY(trainer->group_->forEachRank(
       [&](Executor &executor) { return loadValues(plan, executor, options.values); }));
   ZEROCC_TRY(trainer->writeScalars(options));
@@ -112,6 +114,8 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     scalars[kScalarGroups + 2 * g + 1] = defaults.group_lr_factor(g);
   }
   ZEROCC_TRY(writeSchedule(defaults.lr_schedule(), scalars));
+  if (options.values.named)
+    scalars[kScalarStep] = scalars[kScalarUpdates] = static_cast<double>(step_);
   if (options.values.checkpoint) {
     const std::vector<double> own(scalars, scalars + kScalars);
     ZEROCC_TRY(loadScalars(plan_, *options.values.checkpoint, scalars));

@@ -130,6 +130,30 @@ Expected<NamedWeights> NamedWeights::open(const std::string &path) {
   return weights;
 }
 
+Expected<std::map<std::string, NamedWeights>> NamedWeights::openStates(const std::string &folder, int64_t &updates) {
+  std::map<std::string, NamedWeights> states;
+  const std::string path = folder + "/optimizer.safetensors";
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored) || !fs::exists(path, ignored))
+    return states;
+  ZEROCC_ASSIGN(SafetensorsFile file, SafetensorsFile::open(path));
+  auto count = file.metadata().find("updates");
+  if (count == file.metadata().end() || llvm::StringRef(count->second).getAsInteger(10, updates) || updates < 0)
+    return Error(path + ": its metadata say no number of \"updates\"",
+                 "convert it again with models/zerocc_export.py");
+  for (const std::string &name : file.names()) {
+    const size_t slash = name.find('/');
+    if (slash == std::string::npos || slash == 0)
+      return Error(path + ": tensor \"" + name + "\" is not STATE/PARAMETER, as moment1/h.0.weight");
+    NamedWeights &state = states[name.substr(0, slash)];
+    state.tensors_.emplace(name.substr(slash + 1), *file.find(name));
+  }
+  for (auto &[state, weights] : states)
+    for (const auto &[name, view] : weights.tensors_)
+      weights.names_.push_back(name);
+  return states;
+}
+
 const ArrayView *NamedWeights::find(const std::string &name) const {
   auto at = tensors_.find(name);
   return at == tensors_.end() ? nullptr : &at->second;

@@ -19,6 +19,10 @@ public:
   /// Written by zero-run --export: tensors lie as in the ONNX model, not as in a state dict.
   bool isOriented() const { return isOriented_; }
 
+  /// Optimizer states beside the weights: folder/optimizer.safetensors with tensors STATE/NAME (moment1/h.0.weight) and the
+  /// number of updates in its metadata, "updates". Empty when there is no such file.
+  static Expected<std::map<std::string, NamedWeights>> openStates(const std::string &folder, int64_t &updates);
+
 private:
   Status add(const std::string &path);
 

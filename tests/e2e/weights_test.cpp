@@ -102,6 +102,64 @@ TEST_F(Weights, GiveTheSameRunAsInTheModel) {
   EXPECT_TRUE(readFile(folder + "/out.safetensors") == expected);
 }
 
+// As models/zerocc_export.py makes of a DeepSpeed checkpoint: here from one of ours.
+TEST_F(Weights, WithOptimizerStatesGoOnAsARunThatWasResumed) {
+  const std::string one = folder + "/one.zplan", saves = folder + "/saves", hub = folder + "/states";
+  compile(kModel, one, {"--ranks", "1", "--micro-batch", "3"});
+  ASSERT_EQ(train(kModel, one, {"--steps", "2", "--save", saves}).exitCode, 0);
+  auto file = SafetensorsFile::open(saves + "/000001-step-2/rank-0.safetensors");
+  ASSERT_TRUE(file);
+  auto only = [&](const std::string &state) { // one rank's file holds whole tensors by their names
+    std::vector<SafetensorsEntry> entries;
+    for (const std::string &name : file->names())
+      if (name.rfind(state + "/", 0) == 0)
+        entries.push_back({name.substr(state.size() + 1), ElementType::f32, file->find(name)->dims});
+    const std::string path = folder + "/" + state + ".safetensors";
+    EXPECT_TRUE(writeSafetensors(path, entries, {}, [&](const std::string &name) {
+      const ArrayView &view = *file->find(state + "/" + name);
+      return Expected<Bytes>(Bytes(view.data, static_cast<size_t>(view.bytes())));
+    }));
+    return Hub(path);
+  };
+  only("parameter").write(hub, 2);
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::vector<float>> values;
+  for (const std::string state : {"moment1", "moment2"}) {
+    Hub part = only(state);
+    for (auto &[name, entry] : part.entries) {
+      entry.name = state + "/" + name;
+      entries.push_back(entry);
+      values[entry.name] = part.values[name];
+    }
+  }
+  auto writeStates = [&](const std::map<std::string, std::string> &metadata) {
+    EXPECT_TRUE(writeSafetensors(hub + "/optimizer.safetensors", entries, metadata, [&](const std::string &name) {
+      const std::vector<float> &each = values.at(name);
+      return Expected<Bytes>(Bytes(reinterpret_cast<const unsigned char *>(each.data()), each.size() * 4));
+    }));
+  };
+  writeStates({{"updates", "2"}});
+  auto goOn = [&](Flags more) {
+    fs::remove(folder + "/out.safetensors");
+    more.insert(more.begin(), {plan, "--model", modelPath(kModel), "--data",
+                               source("models/" + std::string(kModel) + ".data.npz"), "--steps", "5", "--export",
+                               folder + "/out.safetensors"});
+    CliResult result = cli("zero-run", more);
+    EXPECT_EQ(result.exitCode, 0) << result.error;
+    return std::pair(readFile(folder + "/out.safetensors"), result.error);
+  };
+  auto [resumed, said] = goOn({"--resume", saves});
+  auto [converted, saidOther] = goOn({"--weights", hub});
+  EXPECT_TRUE(resumed == converted) << saidOther;
+  EXPECT_NE(saidOther.find("goes on with the optimizer's states after 2 steps"), std::string::npos) << saidOther;
+
+  writeStates({});
+  EXPECT_NE(run({"--weights", hub}).error.find("its metadata say no number of \"updates\""), std::string::npos);
+  std::erase_if(entries, [](const SafetensorsEntry &entry) { return entry.name.find("moment2/") == 0; });
+  writeStates({{"updates", "2"}});
+  EXPECT_NE(run({"--weights", hub}).error.find("holds no states \"moment2\""), std::string::npos);
+}
+
 TEST_F(Weights, AreRefusedByName) {
   auto refusal = [&](Hub hub, int files, Flags more = {}) {
     fs::remove_all(folder + "/bad");

@@ -105,6 +105,85 @@ class Helper(unittest.TestCase):
         zerocc_export.load(module, self.folder / "t.safetensors")
         self.assertFalse(torch.equal(statistics, module.bn.running_mean))
 
+    def deepspeed_run(self, after, steps=5):
+        """A run of torch, and what DeepSpeed would have saved after `after` steps: (module, optimizer then, data)."""
+        module = Tied()
+        ids = numpy.random.default_rng(4).integers(24, size=(4 * steps, 9))
+        data = {"input_ids": ids[:, :-1].copy(), "labels": ids[:, 1:].copy()}
+        numpy.savez(self.folder / "d.npz", **data)
+        zerocc_export.export(module, {"input_ids": torch.from_numpy(data["input_ids"][:2])}, self.folder / "m.onnx")
+        optimizer = zerocc_export.adamw(module.parameters())
+        for step in range(steps):
+            if step == after:
+                torch.save(module.state_dict(), self.folder / "pytorch_model.bin")
+                for name, parameter in module.named_parameters():
+                    place = self.folder / "universal" / "zero" / name
+                    place.mkdir(parents=True)
+                    torch.save({"param": parameter.detach(), "cat_dim": 0}, place / "fp32.pt")
+                    for key in ("exp_avg", "exp_avg_sq"):
+                        torch.save({"param": optimizer.state[parameter][key]}, place / f"{key}.pt")
+                    torch.save(optimizer.state[parameter]["step"].clone(), place / "step.pt")
+            batch = {key: torch.from_numpy(value[4 * step:4 * step + 4]) for key, value in data.items()}
+            optimizer.zero_grad()
+            functional.cross_entropy(module(batch["input_ids"]).flatten(0, 1), batch["labels"].flatten()).backward()
+            optimizer.step()
+        compiled = program("zerocc", "compile", self.folder / "m.onnx", "-o", self.folder / "m.zplan", "--lr", "1e-3",
+                           "--weight-decay", "0.1", "--loss", "cross-entropy:logits", "--ranks", "2", "--stage", "3",
+                           "--micro-batch", "2")
+        self.assertEqual(compiled.returncode, 0, compiled.stderr)
+        return module
+
+    def test_universal_checkpoint_of_deepspeed_goes_on(self):
+        module = self.deepspeed_run(after=3)
+        names = zerocc_export.from_deepspeed(self.folder / "universal", self.folder / "hub")
+        self.assertEqual(names, sorted(name for name, _ in module.named_parameters()))
+        result = program("zero-run", self.folder / "m.zplan", "--model", self.folder / "m.onnx", "--data",
+                         self.folder / "d.npz", "--steps", 5, "--weights", self.folder / "hub", "--export",
+                         self.folder / "t.safetensors")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("goes on with the optimizer's states after 3 steps", result.stderr)
+        for name, tensor in zerocc_export.read_safetensors(self.folder / "t.safetensors").items():
+            expected = module.state_dict()[name]
+            self.assertLess((tensor - expected).abs().max(), 2e-6, name)
+
+    def test_consolidated_weights_of_deepspeed(self):
+        module = self.deepspeed_run(after=2)
+        zerocc_export.from_deepspeed(self.folder / "pytorch_model.bin", self.folder / "hub")
+        saved = zerocc_export.read_safetensors(self.folder / "hub" / "model.safetensors")
+        self.assertEqual(len({"table.weight", "head.weight"} & set(saved)), 1)  # tied: once
+        self.assertFalse((self.folder / "hub" / "optimizer.safetensors").exists())
+        result = program("zero-run", self.folder / "m.zplan", "--model", self.folder / "m.onnx", "--data",
+                         self.folder / "d.npz", "--steps", 0, "--weights", self.folder / "hub", "--export",
+                         self.folder / "t.safetensors")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        before = torch.load(self.folder / "pytorch_model.bin", weights_only=True)
+        for name, tensor in zerocc_export.read_safetensors(self.folder / "t.safetensors").items():
+            self.assertTrue(torch.equal(tensor, before[name]), name)
+
+    def test_deepspeed_refusals(self):
+        self.deepspeed_run(after=1, steps=2)
+        with self.assertRaisesRegex(ValueError, "neither a universal checkpoint nor consolidated"):
+            (self.folder / "parts").mkdir()
+            torch.save({}, self.folder / "parts" / "mp_rank_00_model_states.pt")
+            zerocc_export.from_deepspeed(self.folder / "parts", self.folder / "hub")
+        zero = self.folder / "universal" / "zero"
+        (zero / "inner.weight" / "exp_avg.pt").unlink()
+        with self.assertRaisesRegex(ValueError, "no moment1 of inner.weight"):
+            zerocc_export.from_deepspeed(self.folder / "universal", self.folder / "hub")
+        (zero / "inner.weight" / "fp32.pt").unlink()
+        with self.assertRaisesRegex(ValueError, "has no fp32.pt"):
+            zerocc_export.from_deepspeed(self.folder / "universal", self.folder / "hub")
+        self.assertFalse((self.folder / "hub").exists())
+
+        class Evil:
+            def __reduce__(self):
+                return (exec, ("raise SystemExit('code of a pickle has run')",))
+
+        torch.save({"w": Evil()}, self.folder / "pytorch_model.bin")
+        with self.assertRaises(Exception) as refused:
+            zerocc_export.from_deepspeed(self.folder / "pytorch_model.bin", self.folder / "hub")
+        self.assertNotIsInstance(refused.exception, SystemExit)
+
     def test_weightless(self):
         zerocc_export.export(Tied(), {"input_ids": torch.zeros(2, 8, dtype=torch.long)}, self.folder / "m.onnx",
                              weightless=True)
