@@ -282,11 +282,16 @@ private:
         return giveUp(node);
       }
     NodeLowering lowering = loweringOf(node, std::move(tensors));
-    Values results = !rows_.concerns(node)
-                         ? row->lower(lowering)
-                         : rows_.lower(lowering, row->lower, [&](const FlatNode &other, Values values) {
-                             return loweringOf(other, std::move(values));
-                           });
+    Values results;
+    if (rows_.concerns(node)) {
+      results = rows_.lower(lowering, row->lower, [&](const FlatNode &other, Values values) {
+        return loweringOf(other, std::move(values));
+      });
+    } else {
+      results = row->lower(lowering);
+      if (!lowering.failed())
+        lowering.finding = lowering.unread();
+    }
     finish(node, lowering, Bounds(results.begin(), results.end()));
   }
 

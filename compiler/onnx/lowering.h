@@ -7,7 +7,9 @@
 #include "compiler/onnx/parameters.h"
 #include "compiler/ops/ops.h"
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,11 +38,17 @@ public:
 
   // --- the node
   int operandCount() const { return static_cast<int>(operands_.size()); }
-  bool has(int i) const { return i < operandCount() && operands_[i]; }
+  bool has(int i) const {
+    readOperands_ = std::max(readOperands_, i + 1);
+    return i < operandCount() && operands_[i];
+  }
   /// Operand i; fails when it is absent.
   Value *in(int i);
   bool wantsOutput(int i) const { return i < static_cast<int>(node.outputs.size()) && !node.outputs[i].empty(); }
-  bool hasAttribute(const std::string &name) const { return node.attributes.count(name) != 0; }
+  bool hasAttribute(const std::string &name) const {
+    readAttributes_.insert(name);
+    return node.attributes.count(name) != 0;
+  }
   int64_t intAttribute(const std::string &name, int64_t otherwise);
   double floatAttribute(const std::string &name, double otherwise);
   std::string stringAttribute(const std::string &name, const std::string &otherwise);
@@ -115,6 +123,10 @@ public:
 
   /// `axis` made non-negative; fails outside [-rank, rank).
   std::optional<int64_t> normalAxis(int64_t axis, int64_t rank);
+  /// An operand behind those that were asked for, or an attribute that was not, when no schema of ONNX knows it either: it
+  /// would be left out in silence.
+  std::optional<Diagnostic> unread() const;
+
   /// The same for a list, ascending; fails on repetition.
   std::optional<std::vector<int64_t>> normalAxes(std::vector<int64_t> axes, int64_t rank);
 
@@ -123,6 +135,8 @@ private:
 
   std::string step_;
   Values operands_;
+  mutable int readOperands_ = 0; // one behind the last that was asked for
+  mutable std::set<std::string> readAttributes_;
   GraphBuilder builder_;
   Folder &folder_;
   const LoadedModel &model_;

@@ -4,6 +4,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include "onnx/defs/schema.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -30,9 +32,27 @@ Value *NodeLowering::in(int i) {
   return operands_[i];
 }
 
+std::optional<Diagnostic> NodeLowering::unread() const {
+  if (!node.domain.empty())
+    return std::nullopt;
+  const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(node.op, static_cast<int>(version), "");
+  for (int i = readOperands_; i < operandCount(); ++i)
+    if (operands_[i] && (!schema || i >= schema->max_input()))
+      return Diagnostic{"has an operand " + std::to_string(i) + ", which the op does not have in opset " +
+                            std::to_string(version),
+                        "remove it, or export with the opset that has it"};
+  for (const auto &[name, attribute] : node.attributes)
+    if (!readAttributes_.count(name) && !(schema && schema->attributes().count(name)))
+      return Diagnostic{"has an attribute \"" + name + "\", which the op does not have in opset " +
+                            std::to_string(version),
+                        "remove it, or export with the opset that has it"};
+  return std::nullopt;
+}
+
 // --- attributes ------------------------------------------------------------------------------------------------------
 
 const onnx::AttributeProto *NodeLowering::attribute(const std::string &name, int type) {
+  readAttributes_.insert(name);
   auto found = node.attributes.find(name);
   if (found == node.attributes.end())
     return nullptr;

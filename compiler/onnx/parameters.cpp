@@ -140,8 +140,8 @@ private:
     bool named = namedLikeParameter(name);
     if (meaning.kind == SlotKind::strong) {
       // [.., n, 1] times [.., 1, m] is an outer product: of rotary frequencies and positions, unless it is a
-      // layer of one feature.
-      bool isOuterProduct = node->op == "MatMul" && type.rank() >= 2 &&
+      // layer of one feature. Nodes may have any number of operands here: lowering refuses them later.
+      bool isOuterProduct = node->op == "MatMul" && node->inputs.size() == 2 && type.rank() >= 2 &&
                             type.dims[type.rank() - 1 - input] == 1 &&
                             (type.rank() > 2 || !fromInputs_.count(node->inputs[1 - input]));
       return named || (!isOuterProduct && (type.elements() > 1 || node->op != "Gather"));

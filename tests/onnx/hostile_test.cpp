@@ -42,6 +42,17 @@ TEST(Crash, RanksOfOperands) {
               "imported");
 }
 
+TEST(Crash, NumbersOfOperands) {
+  const std::string weight = "<float[2, 1] w = {1, 2}>";
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) " + weight + " { y = MatMul (x, x, x, w) }"),
+            "node of \"y\" (MatMul): has an operand 2, which the op does not have in opset 17");
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Relu <alpha = 0.5> (x) }"),
+            "node of \"y\" (Relu): has an attribute \"alpha\", which the op does not have in opset 17");
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Gelu <scale = 0.5> (x) }", 20),
+            "node of \"y\" (Gelu): has an attribute \"scale\", which the op does not have in opset 20");
+  EXPECT_NE(refusalOf("g (float[2, 2] x) => (float[a, b] y) " + weight + " { y = MatMul (w) }"), "imported");
+}
+
 TEST(Crash, PayloadsSmallerThanTheirDims) {
   onnx::ModelProto model = modelFromText("g (float[B, 4] x) => (float[B, 4] y) { y = Reshape (x, s) }");
   addTensor(model, "s", onnx::TensorProto::INT64, {1000}, "abcd");
