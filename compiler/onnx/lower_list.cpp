@@ -63,7 +63,7 @@ Bounds lowerSequenceErase(StructuredNode &s) {
   std::optional<int64_t> place;
   if (list)
     place = positionOf(s, 1, list->size() - 1, list->size());
-  if (!place || !isWithin(s, *place, list->size(), list->size()) || !s.spend(list->size()))
+  if (!place || !isWithin(s, *place, list->size(), list->size()) || !s.spend(list->costOfCopy()))
     return {};
   return {Bound::list(list->erased(*place))};
 }
@@ -111,6 +111,8 @@ Bounds lowerSplitToSequence(StructuredNode &s) {
     sizes.assign(parts, part);
     if (dim % part != 0)
       sizes.back() = dim % part;
+  } else if (!s.spend(static_cast<int64_t>(sizes.size()))) {
+    return {};
   }
   std::vector<Value *> entries;
   int64_t start = 0;
@@ -153,7 +155,11 @@ Bounds lowerConcatFromSequence(StructuredNode &s) {
   return {isNew ? stackAll(n, list->values(), *axis) : n.concat(list->values(), *axis)};
 }
 
-Bounds lowerOptional(StructuredNode &s) { return {Bound::optional(s.operands.empty() ? Bound() : s.operands[0])}; }
+Bounds lowerOptional(StructuredNode &s) {
+  if (!s.operands.empty() && s.operands[0].asOptional())
+    s.n.fail("makes an optional value of an optional value");
+  return {s.n.failed() ? Bound() : Bound::optional(s.operands.empty() ? Bound() : s.operands[0])};
+}
 
 /// From opset 18 on a tensor or a list counts as an optional that has it, and an operand that is left out as empty.
 Bounds lowerOptionalHasElement(StructuredNode &s) {

@@ -13,7 +13,9 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 namespace zerocc {
 namespace {
@@ -208,6 +210,8 @@ private:
   // --- nodes --------------------------------------------------------------------------------------------------------
 
   void lowerNodes(const FlatGraph &graph) {
+    if (!step_.empty())
+      loweredInSteps_ += graph.nodes.size() / 8; // looking whether they are needed
     for (const FlatNode &node : graph.nodes)
       if (llvm::any_of(node.outputs, [&](const std::string &output) { return neededNames_.count(output); })) {
         folder_.release();
@@ -241,6 +245,8 @@ private:
   }
 
   void lowerNode(const FlatNode &node) {
+    if (!step_.empty())
+      loweredInSteps_ += 1 + (node.inputs.size() + node.outputs.size()) / 8;
     if (step_.empty() || countedInSteps_.insert(&node).second)
       ++report_.ops[node.domain.empty() ? node.op : node.domain + "." + node.op];
     Bounds operands;
@@ -323,15 +329,19 @@ private:
     rows_.alias(s.sources, node.outputs);
   }
 
-  /// What has been made since the last call: nodes, and more for those with long names and for tables.
+  /// What steps have cost since the last call, about in nodes: those lowered or those made, whatever is more; and more for
+  /// long lists of operands, long names and tables.
   int64_t costOfNew() {
-    constexpr size_t kBytes = 256;
-    size_t cost = 0;
-    for (; budgetedNodes_ < graph_.nodes.size(); ++budgetedNodes_)
-      cost += 1 + graph_.nodes[budgetedNodes_]->location.size() / kBytes;
+    constexpr size_t kOperands = 8, kBytes = 256;
+    size_t made = 0;
+    for (; budgetedNodes_ < graph_.nodes.size(); ++budgetedNodes_) {
+      const Node &node = *graph_.nodes[budgetedNodes_];
+      made += 1 + node.inputs.size() / kOperands + node.location.size() / kBytes;
+    }
     for (; budgetedConstants_ < module_.constants.size(); ++budgetedConstants_)
-      cost += module_.constants[budgetedConstants_].source.bytes.size() / kBytes;
-    return static_cast<int64_t>(cost);
+      made += module_.constants[budgetedConstants_].source.bytes.size() / kBytes;
+    const size_t lowered = std::exchange(loweredInSteps_, 0);
+    return static_cast<int64_t>(std::max(made, lowered));
   }
 
   /// Lowers a body, which may have been lowered before: its names are bound anew.
@@ -356,14 +366,15 @@ private:
     }
     lowerNodes(body);
     step_ = outer;
-    if (step >= 0 && !s.spend(1 + costOfNew()))
-      return std::nullopt;
     Bounds outputs;
     for (const std::string &output : body.outputs) {
       outputs.push_back(operand(output, {nullptr, 0}));
       s.isUnknown |= !outputs.back();
     }
-    return s.isUnknown ? std::nullopt : std::optional<Bounds>(std::move(outputs));
+    if (s.isUnknown ||
+        (step >= 0 && !s.spend(static_cast<int64_t>(body.inputs.size() + body.outputs.size()) + costOfNew())))
+      return std::nullopt;
+    return outputs;
   }
 
   void finish(const FlatNode &node, NodeLowering &lowering, const Bounds &results) {
@@ -453,6 +464,7 @@ private:
   std::map<std::string, Bound> values_;
   UnrollBudget budget_;
   size_t budgetedNodes_ = 0, budgetedConstants_ = 0; // that the budget has paid for, or need not
+  size_t loweredInSteps_ = 0;                        // nodes, that it has not paid for yet
   std::string step_;                                 // of the loops around the node at hand: "[3][0]"
   llvm::DenseSet<const FlatNode *> countedInSteps_;  // for the report
   std::map<const Value *, std::string> firstNames_; // the name a value was first bound to

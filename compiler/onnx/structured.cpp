@@ -62,8 +62,7 @@ const TensorList *StructuredNode::list(size_t i) {
 bool StructuredNode::spend(int64_t nodes) {
   if (budget.spend(nodes))
     return true;
-  n.fail("loops and lists are unrolled, and that makes more than " + std::to_string(kMaxUnrolledNodes) +
-             " nodes and entries",
+  n.fail("loops and lists are unrolled, and that makes more than " + std::to_string(kMaxUnrolledNodes) + " nodes",
          "train on shorter sequences (--dim)");
   return false;
 }

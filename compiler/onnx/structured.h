@@ -7,7 +7,8 @@
 
 namespace zerocc {
 
-/// What unrolling may cost in a whole import: steps, core nodes made in them, and entries of lists, together.
+/// What unrolling may cost in a whole import: nodes that steps lower or make, what they read and hand on, and copies of lists,
+/// together.
 constexpr int64_t kMaxUnrolledNodes = 200000;
 
 class UnrollBudget {
@@ -34,8 +35,9 @@ public:
 
   llvm::ArrayRef<Value *> values() const { return llvm::ArrayRef<Value *>(*entries_).take_front(size_); }
   int64_t size() const { return static_cast<int64_t>(size_); }
-  /// Entries that are copied when a value is put at `place`.
-  int64_t costOfInsert(int64_t place) const { return place == size() && size_ == entries_->size() ? 1 : size() + 1; }
+  /// In nodes, as UnrollBudget counts: entries that are copied are small.
+  int64_t costOfCopy() const { return 1 + size() / 64; }
+  int64_t costOfInsert(int64_t place) const { return place == size() && size_ == entries_->size() ? 1 : costOfCopy(); }
   TensorList inserted(int64_t place, Value *value) const;
   TensorList erased(int64_t place) const;
 

@@ -140,6 +140,8 @@ bool scanBatches(StructuredNode &s, const FlatGraph &body, Bounds &states, llvm:
     }
   std::vector<Rows> last(states.size()), stacked(rows.size());
   for (int64_t batch = 0; batch < batches; ++batch) {
+    if (!s.spend(static_cast<int64_t>(3 * (states.size() + inputs.size())))) // slice, reshape, and what is stacked
+      return false;
     Bounds own;
     for (const Bound &state : states)
       own.push_back(elementOf(n, state.tensor, 0, batch));

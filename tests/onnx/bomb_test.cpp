@@ -195,8 +195,45 @@ TEST(Bomb, ManySteps) {
                   kMany);
   expectCheapLoop("a list that shrinks", "many = Concat <axis = 0> (x, x)\nfrom = SequenceConstruct (x)\n",
                   "l = SequenceInsert (v, x) m = SequenceInsert (l, x) w = SequenceErase (m, zero)", kMany);
+  const auto many = [](const std::string &text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) {
+      std::string part = text;
+      for (size_t at; (at = part.find('#')) != std::string::npos;)
+        part.replace(at, 1, std::to_string(i));
+      out += part;
+    }
+    return out;
+  };
+  expectCheapLoop("nodes that nothing needs", "from = Identity (x)\n", many("e# = Identity (v)\n", 20000) + "w = Neg (v)",
+                  kMany);
+  expectCheapLoop("a long body", "from = Identity (x)\n",
+                  "e0 = Identity (v)\n" + many("a# = Identity (e#)\n", 1) + many("b# = Neg (a0) c# = Add (b#, v)\n", 3000) +
+                      "w = Max (c0" + many(", c#", 3000) + ")",
+                  kMany);
+  expectCheapLoop("many operands", "from = Identity (x)\n", "a = Concat <axis = 0> (v" + many(", v", 20000) +
+                  ")\n s = SequenceConstruct (a, a" + many(", a", 20000) + ")\n p = SequenceAt (s, zero)\n"
+                  "w = ReduceMax <axes = [0]> (p)", kMany);
   expectCheapLoop("lists of parts", "from = Identity (x)\n",
                   "s = SplitToSequence <axis = 1> (x) p = SequenceAt (s, zero) w = Add (v, p)", kMany);
+}
+
+TEST(Bomb, ManyPartsAndBatches) {
+  onnx::ModelProto model = modelFromText("g (float[B, 4] x) => (float[B, 4] y) {\n"
+                                         "z = Slice (x, one, one, one)\n s = SplitToSequence <axis = 1> (z, zeros)\n"
+                                         "p = SequenceAt (s, zero)\n y = Concat <axis = 1> (x, p) }");
+  addInts(model, "zero", {0}, true);
+  addInts(model, "one", {1}, false);
+  addInts(model, "zeros", std::vector<int64_t>(1 << 21, 0), false);
+  expectCheap("parts without elements", model.SerializeAsString());
+
+  model = modelFromText("g (float[B, 4] x, float[4194304, 0, 4] c) => (float[B, 4] y)\n<float[1, 4] four = {1, 2, 3, 4}> {\n"
+                        "e = Expand (four, states)\n h = Scan <num_scan_inputs = 1, "
+                        "body = b (float[4] a, float[4] i) => (float[4] o) { o = Add (a, i) }> (lengths, e, c)\n"
+                        "r = ReduceSum <axes = [0]> (h)\n y = Add (x, r) }", 8);
+  addInts(model, "states", {1 << 22, 4}, false);
+  addInts(model, "lengths", {0}, false);
+  expectCheap("batches without steps", model.SerializeAsString());
 }
 
 TEST(Bomb, ManyNames) {
