@@ -84,6 +84,8 @@ Bounds lowerSequenceLength(StructuredNode &s) {
 }
 
 /// Parts of given sizes, of one size (the last may be smaller), or of one element, then without the axis unless keepdims.
+/// ONNX ignores keepdims where a split is given. PyTorch's exporter writes unbind with both, though, and ONNX Runtime runs it
+/// as that: a split of the number 1 counts as none.
 Bounds lowerSplitToSequence(StructuredNode &s) {
   NodeLowering &n = s.n;
   Value *x = n.in(0);
@@ -91,7 +93,8 @@ Bounds lowerSplitToSequence(StructuredNode &s) {
   if (!axis)
     return {};
   const int64_t dim = x->type.dims[*axis];
-  const bool isGiven = n.has(1), dropsAxis = !isGiven && n.intAttribute("keepdims", 1) == 0;
+  const bool isGiven = n.has(1);
+  bool dropsAxis = !isGiven && n.intAttribute("keepdims", 1) == 0;
   std::vector<int64_t> sizes{1};
   if (isGiven) {
     std::optional<std::vector<int64_t>> known = n.constantInts(1, "the split");
@@ -101,6 +104,11 @@ Bounds lowerSplitToSequence(StructuredNode &s) {
   }
   if (!isGiven || n.in(1)->type.rank() == 0) {
     const int64_t part = sizes[0];
+    if (isGiven && part == 1 && n.intAttribute("keepdims", 1) == 0) {
+      dropsAxis = true;
+      s.note = "SplitToSequence with a split of 1 and keepdims=0 drops the axis, as PyTorch's unbind and ONNX Runtime do; by "
+               "the letter of ONNX it keeps it";
+    }
     if (part < 1) {
       n.fail("parts of " + std::to_string(part) + " elements");
       return {};

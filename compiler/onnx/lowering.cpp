@@ -304,7 +304,7 @@ private:
   /// Ops with bodies or lists.
   void lowerStructured(const FlatNode &node, const StructuredRow &row, llvm::ArrayRef<Bound> operands, Values tensors) {
     NodeLowering lowering = loweringOf(node, std::move(tensors));
-    StructuredNode s{lowering, operands, budget_, {}, {}, {}, {}, false};
+    StructuredNode s{lowering, operands, budget_, {}, {}, {}, {}, {}, false};
     s.run = [&](const FlatGraph &body, llvm::ArrayRef<BodyInput> inputs, int64_t step) {
       return runBody(s, body, inputs, step);
     };
@@ -322,6 +322,8 @@ private:
                     "export with a newer opset");
     else
       results = row.lower(s);
+    if (!s.note.empty() && !llvm::is_contained(report_.notes, s.note))
+      report_.notes.push_back(s.note);
     if (s.isUnknown && !lowering.failed())
       return giveUp(node);
     finish(node, lowering, results);

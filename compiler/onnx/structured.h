@@ -93,6 +93,7 @@ struct StructuredNode {
   std::function<bool(const std::string &name)> isWhole;
 
   std::vector<std::string> sources; // by output: the name of the file that it is another name of, or ""
+  std::string note;                 // for the report, once per import
   bool isUnknown = false;
 
   /// The body of that name; fails when there is none.
