@@ -217,6 +217,13 @@ Status train(RunFlags flags, int &exitCode) {
   ZEROCC_TRY(checkExportTarget(plan, flags.exportFile, flags.model));
   std::optional<MetricsFile> metrics;
   if (!flags.metrics.empty()) {
+    if (checkpoint) {
+      ZEROCC_ASSIGN(int64_t dropped, dropRowsBehind(flags.metrics, checkpoint->index().step));
+      if (dropped > 0)
+        std::fprintf(stderr, "note: %lld rows behind step %lld are taken out of %s: these steps are done again\n",
+                     static_cast<long long>(dropped), static_cast<long long>(checkpoint->index().step),
+                     escapeForTerminal(flags.metrics).c_str());
+    }
     ZEROCC_ASSIGN(auto opened, MetricsFile::open(flags.metrics, checkpoint != nullptr));
     metrics.emplace(std::move(opened));
   }

@@ -1,10 +1,13 @@
 #include "runtime/data/metrics.h"
 
+#include "runtime/data/atomic_file.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <unistd.h>
@@ -95,6 +98,35 @@ Status MetricsFile::write(const StepMetrics &metrics) {
   if (std::fwrite(line, 1, bytes, file_.get()) != bytes || std::fflush(file_.get()) != 0)
     return Error(path_ + ": cannot be written: " + std::generic_category().message(errno));
   return success();
+}
+
+Expected<int64_t> dropRowsBehind(const std::string &path, int64_t step) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    return 0;
+  ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  const std::string_view all(reinterpret_cast<const char *>(file->bytes().data()), file->bytes().size());
+  constexpr std::string_view kStart = "{\"step\":";
+  std::string kept;
+  int64_t dropped = 0;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = all.find('\n', at);
+    const std::string_view row = all.substr(at, end == std::string_view::npos ? end : end + 1 - at);
+    int64_t number = 0;
+    if (row.starts_with(kStart))
+      std::from_chars(row.data() + kStart.size(), row.data() + row.size(), number);
+    if (number > step || !row.ends_with('\n'))
+      ++dropped;
+    else
+      kept += row;
+    at += row.size();
+  }
+  if (dropped == 0)
+    return 0;
+  ZEROCC_ASSIGN(AtomicFile out, AtomicFile::create(path));
+  ZEROCC_TRY(out.write(kept));
+  ZEROCC_TRY(out.commit());
+  return dropped;
 }
 
 // --- progress

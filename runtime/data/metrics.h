@@ -42,6 +42,10 @@ private:
   std::unique_ptr<std::FILE, Close> file_;
 };
 
+/// Takes the rows behind a step out of a metrics file, and a last row that was cut off: a run that is resumed there writes
+/// them again. Returns how many went. A file that is not there has none.
+Expected<int64_t> dropRowsBehind(const std::string &path, int64_t step);
+
 /// One line of JSON with its newline into `line`; returns its length.
 int formatMetrics(const StepMetrics &metrics, char *line, int capacity);
 
