@@ -50,6 +50,15 @@ std::optional<uint64_t> fromHex16(std::string_view text) {
   return value;
 }
 
+/// An integer within ±2^62. Value::getAsInteger alone converts a double of 2^63, which is undefined.
+std::optional<int64_t> integerOf(const json::Value &value) {
+  const auto number = value.getAsNumber();
+  if (!number || !(*number >= -0x1p62 && *number <= 0x1p62))
+    return std::nullopt;
+  const auto integer = value.getAsInteger();
+  return integer ? std::optional<int64_t>(*integer) : std::nullopt;
+}
+
 /// Reads fields; the first fault stays.
 class IndexReader {
 public:
@@ -110,9 +119,10 @@ private:
   }
   std::string missing(llvm::StringRef key) { return "\"" + key.str() + "\" is missing or of another type"; }
   int64_t integer(const json::Object &object, llvm::StringRef key, int64_t least) {
-    auto value = object.getInteger(key);
-    if (value && *value >= least)
-      return *value;
+    const json::Value *value = object.get(key);
+    const std::optional<int64_t> number = value ? integerOf(*value) : std::nullopt;
+    if (number && *number >= least)
+      return *number;
     fail(missing(key));
     return least;
   }
@@ -187,7 +197,7 @@ private:
       tensor.dtype = *dtype;
       if (const json::Array *dims = array(*entry, "dims"))
         for (const json::Value &dim : *dims) {
-          auto value = dim.getAsInteger();
+          const std::optional<int64_t> value = integerOf(dim);
           if (!value || *value < 0)
             return fail(who + " has a dim that is not a number");
           tensor.dims.push_back(*value);
@@ -204,7 +214,7 @@ private:
         int64_t four[4] = {};
         bool isGood = numbers && numbers->size() == 4;
         for (int i = 0; isGood && i < 4; ++i) {
-          auto number = (*numbers)[i].getAsInteger();
+          const std::optional<int64_t> number = integerOf((*numbers)[i]);
           isGood = number && *number >= 0;
           four[i] = isGood ? *number : 0;
         }
@@ -348,7 +358,7 @@ Expected<CheckpointIndex> parseIndex(std::string_view text, const std::string &n
       text.substr(kBodyAt, kBody.size()) != kBody)
     return Error(name + ": is cut short, or not the index of a checkpoint");
   const std::string_view body = text.substr(kBodyAt);
-  if (checksumOf(body) != text.substr(kHead.size(), 32) || !body.ends_with("}\n"))
+  if (checksumOf(body) != text.substr(kHead.size(), 32) || body.substr(body.size() - 2) != "}\n")
     return Error(name + ": is damaged: its checksum is " + std::string(text.substr(kHead.size(), 32)) +
                  ", its content has " + checksumOf(body));
   return parseIndexBody(body.substr(kBody.size(), body.size() - kBody.size() - 2), name);

@@ -1,8 +1,8 @@
 #include "runtime/weights/named_weights.h"
 
-#include "compiler/support/json_depth.h"
+#include "runtime/weights/hub_index.h"
 
-#include "llvm/Support/JSON.h"
+#include "llvm/ADT/StringRef.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -13,31 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char *kIndexFile = "model.safetensors.index.json", *kSingleFile = "model.safetensors";
-constexpr int64_t kMostIndexBytes = int64_t(1) << 28;
-
-/// Names of the files in the index, each once.
-Expected<std::set<std::string>> filesOf(const std::string &path) {
-  ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
-  Bytes bytes = file->bytes();
-  const llvm::StringRef text(reinterpret_cast<const char *>(bytes.data()), bytes.size());
-  if (file->size() > kMostIndexBytes || isJsonDeeper({text.data(), text.size()}, 8))
-    return Error(path + ": is not an index of safetensors files");
-  llvm::Expected<llvm::json::Value> value = llvm::json::parse(text);
-  if (!value)
-    return Error(path + ": is not JSON: " + llvm::toString(value.takeError()));
-  const llvm::json::Object *root = value->getAsObject();
-  const llvm::json::Object *map = root ? root->getObject("weight_map") : nullptr;
-  if (!map)
-    return Error(path + ": has no \"weight_map\"", "it is to be the index that save_pretrained writes");
-  std::set<std::string> files;
-  for (const auto &entry : *map) {
-    auto name = entry.second.getAsString();
-    if (!name || name->empty() || name->contains('/') || name->startswith("."))
-      return Error(path + ": tensor \"" + entry.first.str() + "\" lies in no plain file name");
-    files.insert(name->str());
-  }
-  return files;
-}
 
 /// What remains must still have two parts: "weight" alone is no name.
 std::string withoutPrefix(const std::string &name, const std::string &prefix) {
@@ -116,7 +91,10 @@ Expected<NamedWeights> NamedWeights::open(const std::string &path) {
   if (!fs::is_directory(path, ignored)) {
     ZEROCC_TRY(weights.add(path));
   } else if (fs::exists(path + "/" + kIndexFile, ignored)) {
-    ZEROCC_ASSIGN(std::set<std::string> files, filesOf(path + "/" + kIndexFile));
+    ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> index, MappedFile::open(path + "/" + kIndexFile));
+    const Bytes text = index->bytes();
+    ZEROCC_ASSIGN(std::set<std::string> files, filesOfHubIndex({reinterpret_cast<const char *>(text.data()), text.size()},
+                                                               index->path()));
     for (const std::string &file : files)
       ZEROCC_TRY(weights.add(path + "/" + file));
   } else if (fs::exists(path + "/" + kSingleFile, ignored)) {
@@ -170,9 +148,9 @@ Expected<std::vector<BoundTensor>> bindWeights(const NamedWeights &weights, cons
   const Prefixes prefixes = choosePrefixes(wantedNames, weights.names());
   std::vector<BoundTensor> bound(wanted.size());
   std::set<std::string> used;
-  for (const auto &[name, there] : given)
-    if (std::none_of(wanted.begin(), wanted.end(), [&](const WantedTensor &each) { return each.name == name; }))
-      findings.push_back({"the plan has no parameter \"" + name + "\"", "zerocc inspect --parameters lists them"});
+  for (const auto &entry : given)
+    if (std::none_of(wanted.begin(), wanted.end(), [&](const WantedTensor &each) { return each.name == entry.first; }))
+      findings.push_back({"the plan has no parameter \"" + entry.first + "\"", "zerocc inspect --parameters lists them"});
   for (size_t i = 0; i < wanted.size(); ++i) {
     auto byHand = given.find(wanted[i].name);
     auto name = prefixes.names.find(withoutPrefix(wanted[i].name, prefixes.ours));
