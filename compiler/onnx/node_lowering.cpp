@@ -1,5 +1,7 @@
 #include "compiler/onnx/lowering.h"
 
+#include "compiler/onnx/newer_attributes.h"
+
 #include "llvm/Support/xxhash.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -42,7 +44,8 @@ std::optional<Diagnostic> NodeLowering::unread() const {
                             std::to_string(version),
                         "remove it, or export with the opset that has it"};
   for (const auto &[name, attribute] : node.attributes)
-    if (!readAttributes_.count(name) && !(schema && schema->attributes().count(name)))
+    if (!readAttributes_.count(name) && !(schema && schema->attributes().count(name)) &&
+        !isNewerAttribute(node.op, name, version))
       return Diagnostic{"has an attribute \"" + name + "\", which the op does not have in opset " +
                             std::to_string(version),
                         "remove it, or export with the opset that has it"};

@@ -51,6 +51,14 @@ TEST(Crash, NumbersOfOperands) {
   EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Gelu <scale = 0.5> (x) }", 20),
             "node of \"y\" (Gelu): has an attribute \"scale\", which the op does not have in opset 20");
   EXPECT_NE(refusalOf("g (float[2, 2] x) => (float[a, b] y) " + weight + " { y = MatMul (w) }"), "imported");
+  // attributes without effect here, of opsets that the installed schemas may not have
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Cast <to = 1, saturate = 0> (x) }", 19), "imported");
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Cast <to = 1, saturate = 0> (x) }", 18),
+            "node of \"y\" (Cast): has an attribute \"saturate\", which the op does not have in opset 18");
+  EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) <float[2] s = {1, 2}> "
+                      "{ y = RMSNormalization <stash_type = 1> (x, s) }",
+                      23),
+            "imported");
 }
 
 TEST(Crash, PayloadsSmallerThanTheirDims) {
