@@ -4,7 +4,11 @@
 #include "runtime/plan/verify.h"
 #include "tools/command_inspect.h"
 #include "tools/compile_flags.h"
+#include "tools/ds_config.h"
 
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <cassert>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -31,7 +35,8 @@ struct CompileFlags {
   double vectorDecay = 0, dampening = 0, postDecay = 0, rateDecay = 0; // of training_info only
   std::optional<uint64_t> firstCount;
   bool nesterov = false;
-  std::set<std::string> given; // flags that were on the command line
+  std::set<std::string> given; // flags that were on the command line, or come from --config
+  std::optional<DsConfig> deepSpeed;
   std::string schedule = "constant";
   uint64_t warmup = 0, total = 0, seed = 0;
   std::string dumpDir, printAfter, stopAfter;
@@ -49,7 +54,6 @@ Status checkScope(const CompileFlags &flags) {
   only("--precision", flags.precision, "f32", "use --precision f32");
   only("--target", flags.target, "cpu", "use --target cpu");
   only("--layout", flags.layout, "bucket", "use --layout bucket");
-  only("--config", flags.config, "", "give the flags one by one");
   only("--hardware", flags.hardware, "", "leave it out: the schedule does not use a cost model yet");
   if (!findings.empty())
     return Error(std::move(findings));
@@ -212,6 +216,38 @@ Status checkPassName(const std::string &flag, const std::string &name) {
   return Error(flag + ": there is no pass \"" + name + "\"", "passes are " + names);
 }
 
+/// Sets the flags that --config gives and the command line does not, as if they stood there.
+Status applyConfig(CompileFlags &flags, CLI::App &command) {
+  if (flags.config.empty())
+    return success();
+  const std::string path = flags.config;
+  auto buffer = llvm::MemoryBuffer::getFile(path);
+  if (!buffer)
+    return Error(path + ": cannot read: " + buffer.getError().message(), "--config FILE is a DeepSpeed configuration");
+  DsContext context;
+  for (const CLI::Option *option : command.get_options())
+    if (option->count() > 0)
+      context.given[option->get_name()] = option->results().empty() ? "" : option->results().back();
+  Decisions mesh;
+  ZEROCC_TRY(parseMesh(flags, mesh));
+  context.ranks = mesh.shard * mesh.replicate;
+  context.hasPrecision = command.get_option_no_throw("--loss-scale") != nullptr;
+  ZEROCC_ASSIGN(DsConfig config, readDsConfig((*buffer)->getBuffer().str(), path, context));
+  for (const DsFlag &flag : config.flags) {
+    CLI::Option *option = command.get_option_no_throw(flag.flag);
+    assert(option && "a flag that compile does not have");
+    option->clear();
+    option->add_result(flag.value);
+    try {
+      option->run_callback();
+    } catch (const CLI::Error &error) {
+      return Error(path + ": " + flag.flag + " " + flag.value + ": " + error.what());
+    }
+  }
+  flags.deepSpeed = std::move(config);
+  return success();
+}
+
 Status compileModel(CompileFlags flags, const std::string &commandLine) {
   ZEROCC_TRY(checkScope(flags));
   if (Status ok = checkSchedule(flags.schedule); !ok)
@@ -231,6 +267,8 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (imported->parameters.empty())
     return Error(flags.model.model + ": the model has no parameters to train",
                  "zerocc check shows what its initializers were taken for");
+  if (flags.deepSpeed && flags.deepSpeed->decaysVectors)
+    flags.vectorDecay = flags.weightDecay;
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
@@ -261,6 +299,9 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   emit.command = commandLine;
   emit.modelFile = std::filesystem::path(flags.model.model).filename().string();
   emit.notes = notes;
+  if (flags.deepSpeed)
+    for (const DsReportRow &row : flags.deepSpeed->rows)
+      emit.notes.push_back("--config: " + row.key + " = " + row.value + ": " + row.became);
   emit.optimizer = compiled->decisions.optimizer;
   emit.clipping = decisions.clipping;
   emit.loss = decisions.loss;
@@ -279,6 +320,8 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
     return Error(std::move(findings)).in("internal error: the plan does not verify");
   ZEROCC_TRY(savePlan(plan, flags.output));
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (flags.deepSpeed)
+    std::fputs(dsReport(*flags.deepSpeed, flags.config).c_str(), stdout);
   std::fputs(planSummary(plan, /*withNotes=*/false).c_str(), stdout);
   std::fprintf(stderr, "wrote %s in %.2f s (verified)\n", escapeForTerminal(flags.output).c_str(), seconds);
   return success();
@@ -293,6 +336,7 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->footer(
       "Example:\n  zerocc compile model.onnx -o model.zplan --ranks 2 --stage 3 --micro-batch 4 \\\n"
       "      --dim sequence=128 --loss cross-entropy:logits --optimizer adamw --lr 3e-4\n"
+      "  zerocc compile model.onnx -o model.zplan --ranks 4 --config ds_config.json --loss cross-entropy:logits\n"
       "`--args FILE` reads flags from FILE (as models/*.args).");
   flags->model.add(*command);
   command->add_option("-o,--output", flags->output, "plan to write");
@@ -350,17 +394,19 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
       ->add_option("--schedule", flags->order,
                    "on-demand: fetches in order of use, the next bucket prefetched")
       ->check(CLI::IsMember({"on-demand"}));
-  command->add_option("--config", flags->config, "DeepSpeed JSON (not in this version)");
+  command->add_option("--config", flags->config, "DeepSpeed's ds_config.json: what each key becomes is told; flags given beside it win");
   command->add_option("--dump-dir", flags->dumpDir, "write the module after every pass into this folder");
   command->add_option("--print-after", flags->printAfter, "print the module after this pass");
   command->add_option("--stop-after", flags->stopAfter, "stop after this pass, write no plan");
   command->add_flag("--pass-timing", flags->passTiming, "time and counters of every pass, to stderr");
   command->callback([flags, command, &run, commandLine] {
-    for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps",
-                             "--momentum", "--nesterov"})
-      if (command->count(flag) > 0)
-        flags->given.insert(flag);
-    run = [flags, commandLine] {
+    run = [flags, command, commandLine] {
+      if (Status ok = applyConfig(*flags, *command); !ok)
+        return refuse(ok.error());
+      for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps",
+                               "--momentum", "--nesterov"})
+        if (command->count(flag) > 0)
+          flags->given.insert(flag);
       Status done = compileModel(*flags, commandLine);
       return done ? kDone : refuse(done.error());
     };

@@ -13,7 +13,8 @@ const std::vector<FuzzTarget> &fuzzTargets() {
                                                   {"plan", fuzzPlan, mutatePlan},
                                                   {"npy", fuzzNpy, mutateBytes},
                                                   {"safetensors", fuzzSafetensors, mutateSafetensors},
-                                                  {"checkpoint", fuzzCheckpoint, mutateCheckpoint}};
+                                                  {"checkpoint", fuzzCheckpoint, mutateCheckpoint},
+                                                  {"ds_config", fuzzDsConfig, mutateDsConfig}};
   return targets;
 }
 

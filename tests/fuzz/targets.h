@@ -32,6 +32,9 @@ size_t mutateSafetensors(uint8_t *data, size_t size, size_t capacity, unsigned s
 // fuzz_checkpoint.cpp: the index of a checkpoint (without its checksum, and as a file).
 void fuzzCheckpoint(const uint8_t *data, size_t size);
 size_t mutateCheckpoint(uint8_t *data, size_t size, size_t capacity, unsigned seed);
+// fuzz_ds_config.cpp: a DeepSpeed configuration.
+void fuzzDsConfig(const uint8_t *data, size_t size);
+size_t mutateDsConfig(uint8_t *data, size_t size, size_t capacity, unsigned seed);
 /// Changes single bytes, copies and drops stretches.
 size_t mutateBytes(uint8_t *data, size_t size, size_t capacity, unsigned seed);
 
