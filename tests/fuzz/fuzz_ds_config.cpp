@@ -33,7 +33,9 @@ void fuzzDsConfig(const uint8_t *data, size_t size) {
     if (!config) {
       for (const Diagnostic &finding : config.error().findings()) {
         require(finding.message.rfind("fuzz:", 0) == 0, "a finding without a place");
-        require(finding.message.find("is known, but not read") == std::string::npos, "a key that is not read");
+        const std::string unread = " is known, but not read"; // a key may be called so, too
+        const size_t at = finding.message.rfind(unread);
+        require(at == std::string::npos || at + unread.size() < finding.message.size(), "a key that is not read");
       }
       continue;
     }
