@@ -167,20 +167,6 @@ void averageBuffers(Module &module, Graph &update) {
   assert(at == elements);
 }
 
-// `init` computes straight into its constants.
-void placeInitResults(Module &module) {
-  Graph *init = module.graph("init");
-  if (!init)
-    return;
-  GraphBuilder g(module, *init);
-  for (auto &[name, value] : init->results) {
-    Value *constant = module.global(name);
-    if (value->isGlobal() || isViewNode(*value->definition) || value->place.kind != Place::Kind::none)
-      value = g.make(OpKind::Copy, {value})->result();
-    value->place = {Place::Kind::value, constant, Region::arena, 0};
-  }
-}
-
 } // namespace
 
 std::string storageName(const Bucket &bucket, const char *kind) { return bucket.name + "." + kind; }
@@ -201,6 +187,19 @@ Value *ownPart(Module &module, Graph &graph, Value *storage, int bucketIndex) {
             {{"offset", int64_t{0}}, {"part", int64_t{1}}, {"shape", std::vector<int64_t>{part}}},
             bucketIndex)
       ->result();
+}
+
+void placeInitResults(Module &module) {
+  Graph *init = module.graph("init");
+  if (!init)
+    return;
+  GraphBuilder g(module, *init);
+  for (auto &[name, value] : init->results) {
+    Value *constant = module.global(name);
+    if (value->isGlobal() || isViewNode(*value->definition) || value->place.kind != Place::Kind::none)
+      value = g.make(OpKind::Copy, {value})->result();
+    value->place = {Place::Kind::value, constant, Region::arena, 0};
+  }
 }
 
 Expected<PassReport> buildStep(Module &module, const Decisions &decisions) {

@@ -21,6 +21,9 @@ Expected<PassReport> buildStep(Module &module, const Decisions &decisions);
 /// Names of the storages of a bucket.
 std::string storageName(const Bucket &bucket, const char *kind);
 
+/// `init` computes straight into its constants.
+void placeInitResults(Module &module);
+
 /// True when storage bI.grad holds the whole bucket: states are whole, or gradients of several micro-steps are summed
 /// before they are reduced. Else it holds the rank's part.
 bool keepsWholeGradient(const Module &module, const Bucket &bucket);

@@ -42,16 +42,20 @@ int64_t settle(Module &module, Graph &graph, Value *flag, bool training) {
 
 } // namespace
 
+int64_t settleTraining(Module &module, Graph &graph, bool training) {
+  Input *input = trainingInput(module);
+  return input ? settle(module, graph, input->value.get(), training) : 0;
+}
+
 Expected<PassReport> cloneEval(Module &module, const Decisions &) {
   Graph &forward = *module.graph("forward");
   Graph &eval = cloneGraph(module, forward, "eval");
   llvm::erase_if(eval.results, [](const auto &result) { return isBufferResult(result.first); });
   PassReport report;
   report.changed = true;
-  if (Input *input = trainingInput(module)) {
-    Value *flag = input->value.get();
-    report.counters["choices"] = settle(module, forward, flag, true);
-    settle(module, eval, flag, false);
+  if (trainingInput(module)) {
+    report.counters["choices"] = settleTraining(module, forward, true);
+    settleTraining(module, eval, false);
     removeDeadNodes(forward);
     llvm::erase_if(module.inputs, [](const Input &candidate) { return candidate.role == "training"; });
     module.reindex();

@@ -35,7 +35,7 @@ public:
   void run() {
     old_ = std::move(graph_.nodes);
     graph_.nodes.clear();
-    if (graph_.name != "eval")
+    if (hasBackward())
       for (int b = 0; b < static_cast<int>(module_.buckets.size()); ++b)
         if (module_.buckets[b].trainable)
           reduceGradients(b);
@@ -63,6 +63,8 @@ private:
       return std::pair(position, operand) < std::pair(other.position, other.operand);
     }
   };
+
+  bool hasBackward() const { return graph_.name != "eval" && graph_.name != "infer"; }
 
   void append(const std::vector<Node *> &nodes) { graph_.nodes.insert(graph_.nodes.end(), nodes.begin(), nodes.end()); }
 
@@ -127,7 +129,7 @@ private:
         split = i;
       }
     }
-    if (split == readers.size() && graph_.name != "eval")
+    if (split == readers.size() && hasBackward())
       bucket.parameters = ParameterField::kept; // one fetch serves forward and backward
     return split;
   }

@@ -33,6 +33,8 @@ struct Decisions {
   int64_t prefetchDistance = 1; // buckets fetched ahead
   int64_t memoryBudget = 0;     // bytes per rank, 0: none
   bool keep = false;            // stage 3: keep parameters between forward and backward
+  // inference plans
+  std::vector<std::string> outputs; // --outputs: of the graph, to keep; empty: all
   // loss and optimizer
   std::string loss; // cross-entropy:LOGITS[,LABELS] | mse:OUTPUT[,TARGET] | output:NAME | empty: the model's
   double labelSmoothing = 0;

@@ -2,6 +2,7 @@
 
 #include "passes/attach_loss.h"
 #include "passes/autodiff.h"
+#include "passes/build_inference.h"
 #include "passes/build_step.h"
 #include "passes/clone_eval.h"
 #include "passes/facts.h"
@@ -9,6 +10,7 @@
 #include "passes/hoist_constants.h"
 #include "passes/insert_fetch_release.h"
 #include "passes/insert_sync.h"
+#include "passes/keep_outputs.h"
 #include "passes/lower_rank_means.h"
 #include "passes/materialize_views.h"
 #include "passes/partition.h"
@@ -42,13 +44,28 @@ constexpr LadderRow kLadder[] = {
     {"insert-sync", insertSync, nullptr},
 };
 
+// Of an inference plan: what has to do with a loss, a gradient or an update is left out.
+constexpr LadderRow kInferenceLadder[] = {
+    {"keep-outputs", keepOutputs, nullptr},
+    {"fuse-patterns", fusePatterns, nullptr},
+    {"hoist-constants", hoistConstants, nullptr},
+    {"materialize-views", materializeViews, nullptr},
+    {"partition", partition, checkEveryParameterInOneBucket},
+    {"lower-rank-means", lowerRankMeans, nullptr},
+    {"build-inference", buildInference, nullptr},
+    {"insert-fetch-release", insertFetchRelease, checkFetchesAndSpreads},
+    {"schedule", schedule, checkStartsBeforeWaits},
+    {"plan-memory", planMemory, checkEveryValuePlaced},
+    {"insert-sync", insertSync, nullptr},
+};
+
 Status writeDump(const PipelineOptions &options, int index, const std::string &name, const std::string &text,
                  const std::string &previous) {
   if (options.dumpDir.empty())
     return success();
   std::error_code error;
   std::filesystem::create_directories(options.dumpDir, error);
-  char number[8];
+  char number[16];
   std::snprintf(number, sizeof number, "%02d", index);
   std::string path = options.dumpDir + "/" + number + "-" + name + ".ir";
   std::ofstream file(path, std::ios::trunc);
@@ -62,11 +79,13 @@ Status writeDump(const PipelineOptions &options, int index, const std::string &n
 } // namespace
 
 llvm::ArrayRef<LadderRow> ladder() { return kLadder; }
+llvm::ArrayRef<LadderRow> inferenceLadder() { return kInferenceLadder; }
 
 const LadderRow *findPass(llvm::StringRef name) {
-  for (const LadderRow &row : kLadder)
-    if (name == row.name)
-      return &row;
+  for (llvm::ArrayRef<LadderRow> rows : {ladder(), inferenceLadder()})
+    for (const LadderRow &row : rows)
+      if (name == row.name)
+        return &row;
   return nullptr;
 }
 
@@ -79,7 +98,7 @@ Expected<std::vector<PassRun>> runLadder(Module &module, Decisions &decisions,
     previous = print(module);
     ZEROCC_TRY(writeDump(options, index, "import", previous, ""));
   }
-  for (const LadderRow &row : kLadder) {
+  for (const LadderRow &row : options.inference ? inferenceLadder() : ladder()) {
     ++index;
     auto begin = std::chrono::steady_clock::now();
     ZEROCC_ASSIGN(PassReport report, row.run(module, decisions));
@@ -202,6 +221,15 @@ Status setDecision(Decisions &d, llvm::StringRef name, llvm::StringRef value) {
     if (!findOptimizer(std::string_view(value.data(), value.size())))
       return Error("--optimizer: \"" + value.str() + "\" is not one of " + optimizerNames());
     d.optimizer = value.str();
+    return success();
+  }
+  if (name == "outputs") {
+    d.outputs.clear();
+    for (llvm::StringRef rest = value; !rest.empty();) {
+      auto [one, others] = rest.split(',');
+      d.outputs.push_back(one.str());
+      rest = others;
+    }
     return success();
   }
   if (name == "momentum-buffer")

@@ -17,6 +17,9 @@ struct LadderRow {
 
 /// The ladder of DESIGN.md, in order.
 llvm::ArrayRef<LadderRow> ladder();
+/// The same for a plan that only infers: the forward graph with its outputs, no loss, gradient or update.
+llvm::ArrayRef<LadderRow> inferenceLadder();
+/// In either.
 const LadderRow *findPass(llvm::StringRef name);
 
 /// How the driver watches the ladder.
@@ -25,6 +28,7 @@ struct PipelineOptions {
   std::string printAfter; // print the module after this pass to `out`
   std::string stopAfter;  // stop after this pass
   bool check = true;      // run every row's checker
+  bool inference = false; // the inference ladder
   std::function<void(const std::string &)> out;
   std::function<void(const std::string &name, const Module &module)> afterPass;
 };

@@ -169,6 +169,8 @@ private:
   static Kind kindOfStorage(const Storage &storage) {
     if (storage.isBuffer())
       return Kind::buffers;
+    if (llvm::StringRef(storage.value->name).startswith("output:"))
+      return Kind::activations;
     llvm::StringRef role = llvm::StringRef(storage.value->name).rsplit('.').second;
     if (role == "param")
       return Kind::parameters;

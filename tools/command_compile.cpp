@@ -38,6 +38,8 @@ struct CompileFlags {
   std::set<std::string> given; // flags that were on the command line, or come from --config
   std::optional<DsConfig> deepSpeed;
   std::string schedule = "constant";
+  std::vector<std::string> outputs;
+  bool infers() const { return mode == "inference"; }
   uint64_t warmup = 0, total = 0, seed = 0;
   std::string dumpDir, printAfter, stopAfter;
   bool passTiming = false, explain = false;
@@ -50,7 +52,6 @@ Status checkScope(const CompileFlags &flags) {
     if (value != allowed)
       findings.push_back({std::string(flag) + " " + value + " is not in this version", hint});
   };
-  only("--mode", flags.mode, "train", "leave it out: plans train");
   only("--precision", flags.precision, "f32", "use --precision f32");
   only("--target", flags.target, "cpu", "use --target cpu");
   only("--layout", flags.layout, "bucket", "use --layout bucket");
@@ -116,6 +117,14 @@ Status checkOptimizerFlags(const CompileFlags &flags, const Decisions &decisions
     if (!isRead && flags.given.count(flag))
       return Error(std::string(flag) + ": --optimizer " + flags.optimizer + " does not read it", hint);
   return success();
+}
+
+/// What the command line says of training is of no use to an inference plan; it is said, since files of flags serve both.
+std::vector<std::string> notesOfInference(const CompileFlags &flags) {
+  std::string unused;
+  for (const std::string &flag : flags.given)
+    unused += (unused.empty() ? "" : ", ") + flag;
+  return unused.empty() ? std::vector<std::string>() : std::vector{"an inference plan has no use for " + unused};
 }
 
 /// Of what the optimizer reads and no flag gives.
@@ -250,6 +259,8 @@ Status applyConfig(CompileFlags &flags, CLI::App &command) {
 
 Status compileModel(CompileFlags flags, const std::string &commandLine) {
   ZEROCC_TRY(checkScope(flags));
+  if (!flags.infers() && !flags.outputs.empty())
+    return Error("--outputs: a training plan keeps its loss alone", "compile with --mode inference");
   if (Status ok = checkSchedule(flags.schedule); !ok)
     return ok.error().in("--lr-schedule");
   ZEROCC_TRY(checkPassName("--print-after", flags.printAfter));
@@ -264,7 +275,12 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   ZEROCC_ASSIGN(ImportOptions importOptions, flags.model.importOptions());
   ImportReport importReport;
   ZEROCC_ASSIGN(auto imported, importOnnx(flags.model.model, importOptions, &importReport));
-  if (imported->parameters.empty())
+  if (flags.infers() && importReport.training) { // without what training_info adds to the graph
+    importOptions.inference = true;
+    importReport = {};
+    ZEROCC_ASSIGN(imported, importOnnx(flags.model.model, importOptions, &importReport));
+  }
+  if (imported->parameters.empty() && !flags.infers())
     return Error(flags.model.model + ": the model has no parameters to train",
                  "zerocc check shows what its initializers were taken for");
   if (flags.deepSpeed && flags.deepSpeed->decaysVectors)
@@ -272,9 +288,17 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
-  ZEROCC_TRY(checkOptimizerFlags(flags, decisions));
+  if (!flags.infers())
+    ZEROCC_TRY(checkOptimizerFlags(flags, decisions));
+  decisions.outputs = flags.outputs;
+  if (flags.infers()) {
+    decisions.microSteps = 1;
+    decisions.reduce = "auto";
+    decisions.keep = decisions.clipping = false;
+  }
 
   PipelineOptions pipeline;
+  pipeline.inference = flags.infers();
   pipeline.dumpDir = flags.dumpDir;
   pipeline.printAfter = flags.printAfter;
   pipeline.stopAfter = flags.stopAfter;
@@ -285,7 +309,8 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (flags.passTiming)
     printTiming(compiled->runs);
 
-  std::vector<std::string> notes = importReport.repairs;
+  std::vector<std::string> notes = flags.infers() ? notesOfInference(flags) : std::vector<std::string>();
+  notes.insert(notes.end(), importReport.repairs.begin(), importReport.repairs.end());
   notes.insert(notes.end(), importReport.notes.begin(), importReport.notes.end());
   for (const PassRun &run : compiled->runs)
     notes.insert(notes.end(), run.report.notes.begin(), run.report.notes.end());
@@ -302,15 +327,17 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (flags.deepSpeed)
     for (const DsReportRow &row : flags.deepSpeed->rows)
       emit.notes.push_back("--config: " + row.key + " = " + row.value + ": " + row.became);
-  emit.optimizer = compiled->decisions.optimizer;
+  emit.inference = flags.infers();
+  emit.optimizer = flags.infers() ? "" : compiled->decisions.optimizer;
   emit.clipping = decisions.clipping;
-  emit.loss = decisions.loss;
+  emit.loss = flags.infers() ? "" : decisions.loss;
   emit.stage = compiled->decisions.stage;
   emit.microBatch = decisions.microBatch;
   emit.modelFingerprint = importReport.fingerprint;
   emit.graphFingerprint = fingerprint(compiled->graphText);
   emit.groups = {"decay", "no-decay"};
-  emit.defaults = runDefaults(flags);
+  if (!flags.infers())
+    emit.defaults = runDefaults(flags);
   for (const ImportedParameter &parameter : importReport.parameters)
     if (!parameter.copies.empty() || !parameter.transposedCopies.empty())
       emit.copies[parameter.name] = {parameter.copies, parameter.transposedCopies};
@@ -332,7 +359,7 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
 void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) {
   auto flags = std::make_shared<CompileFlags>();
   CLI::App *command =
-      app.add_subcommand("compile", "compile a forward ONNX model into a sharded training plan");
+      app.add_subcommand("compile", "compile a forward ONNX model into a sharded training or inference plan");
   command->footer(
       "Example:\n  zerocc compile model.onnx -o model.zplan --ranks 2 --stage 3 --micro-batch 4 \\\n"
       "      --dim sequence=128 --loss cross-entropy:logits --optimizer adamw --lr 3e-4\n"
@@ -361,7 +388,11 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_flag_function(
       "--keep", [flags](int64_t) { flags->decisions["keep"] = "1"; },
       "stage 3: keep parameters between forward and backward");
-  command->add_option("--mode", flags->mode, "train (inference plans are not in this version)");
+  command->add_option("--mode", flags->mode, "train, or inference: the forward pass alone, dropout off, running statistics")
+      ->check(CLI::IsMember({"train", "inference"}));
+  command->add_option("--outputs", flags->outputs, "with --mode inference: outputs to keep, NAME,NAME (default: all)")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option(
       "--optimizer", flags->optimizer,
       kOptimizerFlags +
@@ -404,7 +435,9 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
       if (Status ok = applyConfig(*flags, *command); !ok)
         return refuse(ok.error());
       for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps",
-                               "--momentum", "--nesterov"})
+                               "--momentum", "--nesterov", "--reduce", "--grad-accumulation", "--keep", "--label-smoothing",
+                               "--ignore-index", "--clip-grad-norm", "--lr-schedule", "--warmup-steps", "--total-steps",
+                               "--min-lr", "--sync-batchnorm", "--train-batchnorm"})
         if (command->count(flag) > 0)
           flags->given.insert(flag);
       Status done = compileModel(*flags, commandLine);

@@ -255,8 +255,14 @@ std::string planSummary(const plan::Plan &plan, bool withNotes) {
                         std::to_string(plan.mesh().replicate())});
   addStage(plan, head);
   head.add({"precision", plan.facts().precision()});
-  head.add({"loss", plan.facts().loss().empty() ? "the model's own" : plan.facts().loss()});
-  head.add({"optimizer", optimizerText(plan)});
+  if (!isInference(plan)) {
+    head.add({"loss", plan.facts().loss().empty() ? "the model's own" : plan.facts().loss()});
+    head.add({"optimizer", optimizerText(plan)});
+  }
+  for (const plan::Storage &storage : plan.storages())
+    if (storage.kind() == plan::Storage::OUTPUT)
+      head.add({"output", storage.name().substr(storage.name().find(':') + 1) + " " +
+                              typeText(storage.dtype(), storage.dims())});
   head.add({"step", stepText(plan)});
   std::string text = head.text(0) + "\n" + memoryText(plan);
   if (std::string peak = peakText(plan, 5); !peak.empty())
@@ -684,7 +690,7 @@ void InspectCommand::add(CLI::App &app, Run &run) {
                     "the instructions, with the state of each bucket's parameters");
   command->add_option(
       "--segment", flags->scheduleOptions.segment,
-      "with --schedule: only, first, middle, last, update, init or eval (default: those of a step)");
+      "with --schedule: only, first, middle, last, update, init, eval or infer (default: those of a step)");
   command
       ->add_option("--limit", flags->scheduleOptions.limit,
                    "with --schedule: instructions shown of each segment")

@@ -302,6 +302,8 @@ private:
       return "; the optimizer, at the end of each step";
     if (name == "init")
       return "; once, before the first step";
+    if (name == "infer")
+      return "; a micro-batch of every rank";
     return name == "eval" ? "; an evaluation batch" : "";
   }
 
@@ -412,7 +414,7 @@ public:
       metadata("process_name", 0, "rank 0 (unit costs)");
       for (size_t stream = 0; stream < kStreamNames.size(); ++stream)
         metadata("thread_name", static_cast<int64_t>(stream), kStreamNames[stream]);
-      for (const char *name : {"only", "first", "middle", "last", "update"})
+      for (const char *name : {"only", "first", "middle", "last", "update", "infer"})
         for (const plan::Segment &segment : plan_.segments())
           if (segment.name() == name)
             trace(segment); // `middle` once: its repetitions look alike

@@ -6,8 +6,10 @@
 #include "runtime/training/trainer.h"
 #include "runtime/training/weights_out.h"
 #include "tools/command.h"
+#include "tools/run_inference.h"
 #include "tools/run_saves.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <chrono>
@@ -29,7 +31,9 @@ struct RunFlags {
   double lossTolerance = 1e-4, tensorTolerance = 1e-4;
   int64_t weightSteps = 3, earlyStop = 0;
   SaveFlags saves;
+  InferenceFlags inference;
   bool seedGiven = false;
+  std::vector<std::string> given; // flags on the command line
   std::vector<std::string> commandLine;
 };
 
@@ -144,24 +148,24 @@ void resumeOrder(const DataPosition &saved, RunFlags &flags) {
   flags.shuffle |= saved.shuffle;
 }
 
-Status train(RunFlags flags, int &exitCode) {
-  ZEROCC_TRY(checkScope(flags));
-  ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
+/// The weights that the command line gives; it outlives what reads them.
+struct GivenWeights {
   std::shared_ptr<const Checkpoint> checkpoint;
-  if (!flags.saves.resume.empty()) {
-    ZEROCC_ASSIGN(checkpoint, openCheckpoint(flags.saves.resume));
-    resumeOrder(checkpoint->index().data, flags);
+  InitialValues values;
+
+  Status open(const RunFlags &flags, const plan::Plan &plan) {
+    if (!flags.saves.resume.empty()) {
+      ZEROCC_ASSIGN(checkpoint, openCheckpoint(flags.saves.resume));
+    }
+    ZEROCC_ASSIGN(values, initialValues(flags, model_));
+    values.checkpoint = checkpoint.get();
+    return flags.weights.empty() || checkpoint ? success() : bindNamed(flags, plan);
   }
-  std::optional<ModelWeights> weights;
-  TrainerOptions options;
-  ZEROCC_ASSIGN(options.values, initialValues(flags, weights));
-  options.values.checkpoint = checkpoint.get();
-  std::optional<NamedWeights> namedWeights;
-  std::map<std::string, NamedWeights> namedStates;
-  std::optional<NamedValues> named;
-  if (!flags.weights.empty() && !checkpoint) {
+
+private:
+  Status bindNamed(const RunFlags &flags, const plan::Plan &plan) {
     ZEROCC_ASSIGN(auto opened, NamedWeights::open(flags.weights));
-    namedWeights.emplace(std::move(opened));
+    named_.emplace(std::move(opened));
     std::map<std::string, std::string> given;
     for (const std::string &text : flags.weightNames) {
       auto [name, there] = llvm::StringRef(text).split('=');
@@ -171,24 +175,99 @@ Status train(RunFlags flags, int &exitCode) {
     }
     std::vector<std::string> notes;
     int64_t updates = 0;
-    ZEROCC_ASSIGN(namedStates, NamedWeights::openStates(flags.weights, updates));
-    auto bound = bindPlan(plan, *namedWeights, namedStates, updates, given, notes);
+    if (!isInference(plan)) {
+      ZEROCC_ASSIGN(states_, NamedWeights::openStates(flags.weights, updates));
+    }
+    auto bound = bindPlan(plan, *named_, states_, updates, given, notes);
     if (!bound)
       return bound.error().in("--weights " + flags.weights);
-    named.emplace(std::move(*bound));
-    options.values.named = &*named;
+    bound_.emplace(std::move(*bound));
+    values.named = &*bound_;
     for (const std::string &note : notes)
       std::fprintf(stderr, "note: %s\n", escapeForTerminal(note).c_str());
+    return success();
   }
-  ZEROCC_ASSIGN(options.set, settings(flags));
-  options.schedule = flags.schedule;
-  options.totalSteps = flags.steps;
-  options.group.timeoutSeconds = static_cast<int>(flags.timeout);
-  options.group.executor.checkMemory = flags.checkMemory;
-  options.group.onHang = [](const Error &error) { // a thread hangs: nothing can be unwound
+
+  std::optional<ModelWeights> model_;
+  std::optional<NamedWeights> named_;
+  std::map<std::string, NamedWeights> states_;
+  std::optional<NamedValues> bound_;
+};
+
+RankGroupOptions groupOptions(const RunFlags &flags) {
+  RankGroupOptions options;
+  options.timeoutSeconds = static_cast<int>(flags.timeout);
+  options.executor.checkMemory = flags.checkMemory;
+  options.onHang = [](const Error &error) { // a thread hangs: nothing can be unwound
     refuse(error);
     std::_Exit(kRankFailed);
   };
+  return options;
+}
+
+/// Refuses flags that this kind of plan does not read.
+Status checkGiven(const RunFlags &flags, std::initializer_list<const char *> others, const char *does, const char *hint) {
+  for (const char *flag : others)
+    if (llvm::is_contained(flags.given, flag))
+      return Error(std::string(flag) + ": the plan " + does, hint);
+  return success();
+}
+
+Status infer(const RunFlags &flags, const plan::Plan &plan, int &exitCode) {
+  ZEROCC_TRY(checkGiven(flags,
+                        {"--lr-schedule", "--shuffle", "--set", "--eval-every", "--eval-data", "--eval-batches", "--export",
+                         "--save", "--save-every", "--save-keep", "--keep-best", "--early-stop", "--metrics",
+                         "--check-against"},
+                        "infers and does not train", "leave it out, or compile with --mode train"));
+  if (flags.inference.sample.empty())
+    ZEROCC_TRY(checkGiven(flags, {"--sample-tokens", "--temperature", "--top-k"}, "is not sampled from",
+                          "give --sample TEXT"));
+  if (flags.inference.temperature == 0)
+    ZEROCC_TRY(checkGiven(flags, {"--top-k"}, "is sampled at temperature 0, where the likeliest token is taken",
+                          "give --temperature"));
+  if (!flags.inference.sample.empty() && !flags.inference.outputs.empty()) {
+    exitCode = kWrongCommandLine;
+    return Error("--sample and --output exclude each other");
+  }
+  GivenWeights weights;
+  ZEROCC_TRY(weights.open(flags, plan));
+  if (weights.checkpoint)
+    std::fprintf(stderr, "weights of %s after step %lld\n", escapeForTerminal(weights.checkpoint->path()).c_str(),
+                 static_cast<long long>(weights.checkpoint->index().step));
+  InferenceRun run;
+  run.flags = flags.inference;
+  run.data = flags.data;
+  run.seed = flags.seed;
+  run.steps = flags.steps;
+  run.values = weights.values;
+  run.group = groupOptions(flags);
+  return runInference(plan, run);
+}
+
+Status train(RunFlags flags, int &exitCode) {
+  ZEROCC_TRY(checkScope(flags));
+  ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
+  if (isInference(plan))
+    return infer(flags, plan, exitCode);
+  ZEROCC_TRY(checkGiven(flags, {"--output", "--sample", "--sample-tokens", "--temperature", "--top-k"}, "trains",
+                        "compile with --mode inference"));
+  for (const char *needed : {"--steps", "--data"})
+    if (!llvm::is_contained(flags.given, needed)) {
+      exitCode = kWrongCommandLine;
+      return Error(std::string(needed) + " is required");
+    }
+  GivenWeights weights;
+  ZEROCC_TRY(weights.open(flags, plan));
+  const Checkpoint *checkpoint = weights.checkpoint.get();
+  if (checkpoint)
+    resumeOrder(checkpoint->index().data, flags);
+  TrainerOptions options;
+  options.values = weights.values;
+  options.values.seed = flags.seed;
+  ZEROCC_ASSIGN(options.set, settings(flags));
+  options.schedule = flags.schedule;
+  options.totalSteps = flags.steps;
+  options.group = groupOptions(flags);
 
   DataOptions dataOptions;
   dataOptions.seed = flags.seed;
@@ -350,9 +429,10 @@ void addOptions(CLI::App &app, RunFlags &flags) {
                  "PARAMETER=TENSOR: where the plan and the files of --weights name it otherwise (repeatable)");
   app.add_option("--init", flags.init, "initial weights without a file: normal:STD");
   app.add_option("--data", flags.data,
-                 "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)")
-      ->required();
-  app.add_option("--steps", flags.steps, "steps to train (absolute)")->required()->check(CLI::NonNegativeNumber);
+                 "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c, Megatron), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)");
+  app.add_option("--steps", flags.steps,
+                 "steps to train (absolute); of an inference plan: rounds of one micro-batch a rank (all samples once)")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--lr-schedule", flags.schedule, "over the plan's: as zerocc compile --lr-schedule");
   app.add_option("--seed", flags.seed, "of --shuffle, --init and dropout");
   app.add_flag("--shuffle", flags.shuffle, "samples in a seeded order");
@@ -382,6 +462,15 @@ void addOptions(CLI::App &app, RunFlags &flags) {
   app.add_option("--reference-weights-step", flags.weightSteps, "step after which weight/NAME was recorded (3)");
   app.add_option("--loss-tolerance", flags.lossTolerance, "relative, for --check-against");
   app.add_option("--tensor-tolerance", flags.tensorTolerance, "relative to each tensor's largest value");
+  app.add_option("--output", flags.inference.outputs,
+                 "inference plans: the outputs of all samples in their order, FILE.npy or NAME=FILE.npy (repeatable)");
+  app.add_option("--sample", flags.inference.sample,
+                 "inference plans: go on with TEXT (its bytes are tokens), or with tokens:12,7,3");
+  app.add_option("--sample-tokens", flags.inference.sampleTokens, "tokens to add (100)")->check(CLI::PositiveNumber);
+  app.add_option("--temperature", flags.inference.temperature, "0: the likeliest token; above: drawn, by --seed")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--top-k", flags.inference.topK, "draw among the K likeliest (with --temperature)")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--check-memory", flags.checkMemory, "poison all memory that the plan says is undefined");
   app.add_flag("--follow-symlinks", flags.followLinks, "accept external data behind links");
   app.footer("Examples:\n"
@@ -389,7 +478,9 @@ void addOptions(CLI::App &app, RunFlags &flags) {
              "  zero-run model.zplan --model model.onnx --data train.bin --eval-data val.bin --eval-every 100 --steps 1000 \\\n"
              "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --save-every 100\n"
-             "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --resume run");
+             "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --resume run\n"
+             "  zero-run infer.zplan --model trained.onnx --data x.npy --output y.npy\n"
+             "  zero-run infer.zplan --model char_gpt.onnx --resume run --sample \"Once\" --temperature 0.8 --top-k 40");
 }
 
 } // namespace
@@ -397,7 +488,7 @@ void addOptions(CLI::App &app, RunFlags &flags) {
 
 int main(int argc, char **argv) {
   using namespace zerocc;
-  CLI::App app("zero-run: runs a training plan made by zerocc", "zero-run");
+  CLI::App app("zero-run: runs a plan made by zerocc: trains, or infers", "zero-run");
   RunFlags flags;
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // later flags win
   addOptions(app, flags);
@@ -413,6 +504,9 @@ int main(int argc, char **argv) {
       int exitCode = kRefused;
       flags.seedGiven = app.count("--seed") > 0;
       flags.commandLine.assign(argv, argv + argc);
+      for (const CLI::Option *option : app.get_options())
+        if (option->count() > 0)
+          flags.given.push_back(option->get_name());
       Status done = train(flags, exitCode);
       if (done)
         return exitCode == kStopped ? kStopped : static_cast<int>(kDone);

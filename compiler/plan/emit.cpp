@@ -118,11 +118,13 @@ private:
           to->set_sharded(module_.mesh.shard > 1 && from.value->type.elements() * module_.mesh.shard ==
                                                         module_.buckets[b].paddedElements);
         }
-      if (from.isBuffer()) {
+      const bool isOutput = !from.isBuffer() && llvm::StringRef(name).startswith("output:"); // build_inference
+      if (from.isBuffer())
         to->set_initializer(from.source.initializer);
+      if (from.isBuffer() || isOutput)
         to->mutable_dims()->Add(from.value->type.dims.begin(), from.value->type.dims.end());
-      }
       to->set_kind(from.isBuffer()     ? plan::Storage::BUFFER
+                   : isOutput          ? plan::Storage::OUTPUT
                    : kind == "param"   ? plan::Storage::PARAMETER
                    : kind == "grad"    ? plan::Storage::GRADIENT
                    : kind == "m"       ? plan::Storage::MOMENT1
@@ -304,7 +306,7 @@ private:
     }
     facts->set_arena_lower_bound(module_.facts.getInt("arena_lower_bound"));
     for (const auto &graph : module_.graphs)
-      if (graph->name == "only" || graph->name == "first") {
+      if (graph->name == "only" || graph->name == "first" || graph->name == "infer") {
         int64_t flops = 0;
         for (const Node *node : graph->nodes)
           flops += costOf(*node).flops;
@@ -330,6 +332,9 @@ std::string fingerprint(llvm::StringRef text) {
 }
 
 std::string numericsKey(const Module &module, const EmitOptions &options) {
+  if (options.inference) // nothing is summed over ranks: a sample's outputs are the same on any mesh
+    return "inference micro-batch=" + std::to_string(options.microBatch) + " precision=" + options.precision +
+           " graph=" + options.graphFingerprint + " threads=1";
   std::string layout;
   bool anyMicroStep = false;
   for (const zerocc::Bucket &bucket : module.buckets) {

@@ -16,6 +16,7 @@ struct EmitOptions {
   std::vector<std::string> notes;
   std::string optimizer = "adamw";
   bool clipping = false;
+  bool inference = false;
   std::string loss, precision = "f32";
   int64_t stage = 0, microBatch = 1;
   std::string reduce = "auto";

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/data/array.h"
+#include "runtime/plan/plan.h"
 #include "runtime/plan/scalars.h"
 
 #include <algorithm>
@@ -36,6 +37,8 @@ Status checkCheckpoint(const plan::Plan &plan, const Checkpoint &checkpoint) {
                           "resume with a plan of the model that was saved"});
   }
   for (const CheckpointTensor &saved : index.tensors) {
+    if (isInference(plan)) // has no use for states
+      break;
     auto at = std::lower_bound(wanted.begin(), wanted.end(), saved.name,
                                [](const LogicalTensor &tensor, const std::string &key) { return tensor.name < key; });
     if (at == wanted.end() || at->name != saved.name)

@@ -1,9 +1,11 @@
 #include "runtime/data/source.h"
 
 #include "runtime/data/mapped_file.h"
+#include "runtime/data/megatron.h"
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 namespace zerocc {
@@ -148,10 +150,24 @@ static Expected<ArrayView> binTokens(const std::shared_ptr<const MappedFile> &fi
   return tokenView(bytes, ElementType::u16, file);
 }
 
+/// FILE.idx beside FILE.bin, when there is one: the .bin is Megatron's.
+static std::string megatronIndexOf(const std::string &path) {
+  const std::string index = path.substr(0, path.size() - 4) + ".idx";
+  std::error_code ignored;
+  return std::filesystem::exists(index, ignored) ? index : "";
+}
+
 Expected<ArrayView> readTokens(const SourceText &source) {
   ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> file, MappedFile::open(source.path));
   if (source.kind == SourceText::Kind::text)
     return tokenView(file->bytes(), ElementType::u8, file);
+  if (const std::string path = megatronIndexOf(source.path); !path.empty()) {
+    ZEROCC_ASSIGN(std::shared_ptr<const MappedFile> index, MappedFile::open(path));
+    Expected<MegatronIndex> content = parseMegatronIndex(index->bytes(), file->size());
+    if (!content)
+      return content.error().in(path);
+    return tokenView(file->bytes(), content->type, file);
+  }
   Expected<ArrayView> view = binTokens(file);
   if (!view)
     return view.error().in(source.path);

@@ -12,7 +12,8 @@ namespace zerocc {
 ///
 ///     [NAME=]text:FILE[RANGE]     the bytes of any file, each a token
 ///     [NAME=]FILE.bin[RANGE]      tokens: 16 bit without a header (nanoGPT), or llm.c's header and 16 or 32
-///     bit [NAME=]FILE.npy[RANGE]      one dim: a stream of tokens, or a value a sample; more: the leading
+///     bit; with FILE.idx beside it, the documents of Megatron-LM as one stream
+///     [NAME=]FILE.npy[RANGE]      one dim: a stream of tokens, or a value a sample; more: the leading
 ///     one is samples [NAME=]FILE.npz[RANGE]      several of these; without NAME each array goes to the input
 ///     of its name
 ///

@@ -13,7 +13,15 @@ namespace zerocc {
 constexpr uint32_t kConstantValue = uint32_t(1) << 31, kInputValue = kConstantValue + (uint32_t(1) << 30);
 
 /// Raised with every change of plan.proto.
-constexpr uint32_t kPlanVersion = 3;
+constexpr uint32_t kPlanVersion = 4;
+
+/// A plan of the forward pass alone: segment `infer` (and `init`), storages of kind OUTPUT, nothing that is trained.
+inline bool isInference(const plan::Plan &plan) {
+  for (const plan::Segment &segment : plan.segments())
+    if (segment.name() == "infer")
+      return true;
+  return false;
+}
 
 /// Reads a plan file: 8 bytes of magic, 16 bytes of XXH3-128 of the rest, the protobuf message.
 /// Refuses what is not a plan, what is damaged, what another version wrote, what is absurdly large. The

@@ -3,6 +3,7 @@
 #include "compiler/ops/op_kind.h"
 #include "compiler/support/dtype.h"
 #include "runtime/plan/byte_map.h"
+#include "runtime/plan/plan.h"
 
 #include <algorithm>
 #include <map>
@@ -36,7 +37,7 @@ int64_t sizeOf(uint32_t dtype) { return byteSize(static_cast<DType>(dtype)); }
 
 bool isMicroStep(const plan::Segment &segment) {
   return segment.name() == "only" || segment.name() == "first" || segment.name() == "middle" ||
-         segment.name() == "last";
+         segment.name() == "last" || segment.name() == "infer";
 }
 
 // --- the least traffic
@@ -71,7 +72,7 @@ LeastTraffic leastTraffic(const plan::Plan &plan, const plan::Bucket &bucket) {
   if (bucket.parameters() == "whole")
     least.allGather = bucket.trainable() && bucket.states() == "sharded" ? parameters : 0;
   else
-    least.allGather = parameters * microSteps * (bucket.parameters() == "refetched" ? 2 : 1);
+    least.allGather = parameters * microSteps * (bucket.parameters() == "refetched" && !isInference(plan) ? 2 : 1);
   if (!bucket.trainable())
     return least;
   least.reduceScatter = gradients * (bucket.gradients() == "micro-step" ? microSteps : 1);

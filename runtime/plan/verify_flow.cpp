@@ -71,6 +71,8 @@ public:
   void run() {
     writeByHost();
     walk("init", 0);
+    walk("infer", kEvalBit);
+    walk("infer", kEvalBit);
     walk("eval", kEvalBit);
     for (int step = 0; step < 3; ++step) {
       walkStep();
@@ -212,11 +214,14 @@ private:
     enterStates();
     if (segment.name() == "only" || segment.name() == "first")
       forgetGradients();
+    if (isNamed("infer"))
+      forgetOutputs();
     for (at_ = 0; at_ < segment.instructions_size() && !findings_.isFull(); ++at_)
       step(segment.instructions(at_));
     verifyJoined();
     verifyUsed();
     verifyCounts();
+    verifyOutputs();
     leaveStates();
   }
 
@@ -242,6 +247,32 @@ private:
         if (content >= 0 && values_[content].role != Role::padding)
           content = kStale;
       });
+    }
+  }
+
+  void forgetOutputs() {
+    for (const plan::Storage &storage : plan_.storages())
+      if (storage.kind() == plan::Storage::OUTPUT) {
+        Written range = hostValue(storage);
+        if (range.begin < range.end)
+          bytes_[range.region].overwrite(range.begin, range.end, kStale);
+      }
+  }
+
+  /// What `infer` gives back was written by it, as one whole value of that dtype.
+  void verifyOutputs() {
+    if (!isNamed("infer"))
+      return;
+    for (const plan::Storage &storage : plan_.storages()) {
+      Written range = hostValue(storage);
+      if (storage.kind() != plan::Storage::OUTPUT || range.begin == range.end)
+        continue;
+      Seen seen = look(range.region, range.begin, range.end);
+      if (!seen.isValue() || values_[seen.value].instruction < 0)
+        failSegment("leaves storage " + storage.name() + " undefined");
+      else if (values_[seen.value].dtype != storage.dtype() || values_[seen.value].part ||
+               values_[seen.value].begin != range.begin || values_[seen.value].end != range.end)
+        failSegment("leaves something else in storage " + storage.name());
     }
   }
 
@@ -725,6 +756,9 @@ private:
       break;
     case plan::Storage::BUFFER:
       mayWrite = op_ == OpKind::Assign && (isMicroStep() || isNamed("update"));
+      break;
+    case plan::Storage::OUTPUT:
+      mayWrite = isNamed("infer");
       break;
     default:
       break;

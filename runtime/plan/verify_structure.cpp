@@ -290,6 +290,8 @@ private:
           findings_.add(name + " has " + std::to_string(storage.elements()) +
                         " elements, its dims say otherwise");
       }
+      if (storage.kind() == plan::Storage::OUTPUT)
+        verifyOutput(storage, name);
       if (!isOfBucket(storage.kind()))
         continue;
       if (storage.bucket() < 0 || storage.bucket() >= plan_.buckets_size()) {
@@ -300,6 +302,8 @@ private:
       ++perBucket[{storage.bucket(), storage.kind()}];
       verifyBucketStorage(storage, name);
     }
+    if (isInference(plan_) == outputs_.empty())
+      findings_.add(outputs_.empty() ? "segment infer has no output" : "outputs without a segment infer");
     const Optimizer *optimizer = findOptimizer(plan_.facts().optimizer());
     int least = optimizer ? optimizer->leastStates : 0, most = optimizer ? optimizer->mostStates : 0;
     bool anyTrainable = false;
@@ -316,6 +320,16 @@ private:
     if (anyTrainable && (scalars != 1 || losses != 1))
       findings_.add("plan has " + std::to_string(scalars) + " scalar blocks and " + std::to_string(losses) +
                     " loss storages, expected 1 and 1");
+  }
+
+  void verifyOutput(const plan::Storage &storage, const std::string &name) {
+    if (storage.name().rfind("output:", 0) != 0 || !outputs_.insert(storage.name()).second)
+      findings_.add(name + " is an output: its name must be output:NAME, and no other's");
+    if (storage.region() != kCarried || storage.bucket() != -1 || storage.sharded())
+      findings_.add(name + " is an output: it must be whole, in region carried, and of no bucket");
+    if (!(elementsOfDims(storage.dims()).value() == static_cast<int64_t>(storage.elements())))
+      findings_.add(name + " has " + std::to_string(storage.elements()) +
+                    " elements, its dims say otherwise");
   }
 
   static bool isOfBucket(plan::Storage::Kind kind) {
@@ -386,7 +400,7 @@ private:
   // --- instructions
 
   void verifySegments() {
-    static const std::set<std::string> known = {"init", "only", "first", "middle", "last", "update", "eval"};
+    static const std::set<std::string> known = {"init", "only", "first", "middle", "last", "update", "eval", "infer"};
     std::set<std::string> names;
     bool anyTrainable = false;
     for (const plan::Bucket &bucket : plan_.buckets())
@@ -404,6 +418,14 @@ private:
                : plan_.micro_steps() == 2 ? std::vector<const char *>{"first", "last"}
                                           : std::vector<const char *>{"first", "middle", "last"};
       needed.push_back("update");
+    }
+    if (names.count("infer")) {
+      for (const char *name : {"only", "first", "middle", "last", "update", "eval"})
+        if (names.count(name))
+          findings_.add("segment infer stands beside segment " + std::string(name) +
+                        ": a plan infers or trains");
+      if (anyTrainable || plan_.micro_steps() != 1)
+        findings_.add("segment infer: an inference plan has one micro-step and nothing trainable");
     }
     for (const plan::Constant &constant : plan_.constants())
       if (constant.inline_data().empty() && constant.initializer().empty() &&
@@ -650,6 +672,7 @@ private:
   const plan::Plan &plan_;
   Findings &findings_;
   std::vector<int64_t> parameterElements_;
+  std::set<std::string> outputs_;
   std::vector<Resident> residents_[kRegionCount]; // sorted once verifyResidents has run
   int64_t tops_[kRegionCount] = {};
 };

@@ -31,18 +31,23 @@ plan::Plan planOfText(const std::string &text, const std::vector<std::string> &s
     giveUp(module.error());
   Decisions decisions;
   decisions.loss = "cross-entropy:logits";
+  PipelineOptions options;
   for (const std::string &setting : settings) {
+    if (setting == "inference") {
+      options.inference = true;
+      continue;
+    }
     auto [name, value] = llvm::StringRef(setting).split('=');
     if (Status ok = setDecision(decisions, name, value); !ok)
       giveUp(ok.error());
   }
-  PipelineOptions options;
   options.check = true;
   auto compiled = compileModule(**module, decisions, false, options);
   if (!compiled)
     giveUp(compiled.error());
   EmitOptions emit;
-  emit.optimizer = compiled->decisions.optimizer;
+  emit.inference = options.inference;
+  emit.optimizer = options.inference ? "" : compiled->decisions.optimizer;
   emit.groups = {"decay", "no-decay"};
   return emitPlan(*compiled->module, emit);
 }

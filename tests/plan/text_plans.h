@@ -8,7 +8,7 @@
 namespace zerocc {
 
 /// The plan of a text module with a `forward` segment that yields `logits`, by the whole ladder.
-/// Settings are those of text tests ("stage=3"). Aborts the test when the ladder refuses.
+/// Settings are those of text tests ("stage=3"), or `inference` for an inference plan. Aborts the test when the ladder refuses.
 plan::Plan planOfText(const std::string &text, const std::vector<std::string> &settings);
 
 /// A text module with a tied embedding, layer norms, biases and matrix products: buckets of all kinds, with padding.

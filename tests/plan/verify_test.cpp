@@ -694,6 +694,65 @@ TEST(VerifyTraining, KeepsBucketsApart) {
   EXPECT_FINDS(plan, ", but is given storage ");
 }
 
+// --- inference plans
+
+plan::Plan inference() {
+  return unnumbered(planOfText(modelText(2, 16, 32), splitSettings(std::string("inference ") + kStage3)));
+}
+plan::Storage &output(plan::Plan &plan) {
+  for (plan::Storage &storage : *plan.mutable_storages())
+    if (storage.kind() == plan::Storage::OUTPUT)
+      return storage;
+  ADD_FAILURE() << "there is no output";
+  return *plan.mutable_storages(0);
+}
+
+TEST(VerifyInference, AcceptsIt) {
+  plan::Plan plan = inference();
+  EXPECT_EQ(allFindings(plan), "nothing");
+  EXPECT_EQ(output(plan).name(), "output:logits");
+}
+
+TEST(VerifyInference, StandsAlone) {
+  plan::Plan plan = inference();
+  segment(plan, "infer").set_name("eval");
+  EXPECT_FINDS(plan, "outputs without a segment infer");
+  plan = inference();
+  plan.add_segments()->set_name("eval");
+  EXPECT_FINDS(plan, "segment infer stands beside segment eval: a plan infers or trains");
+  plan = inference();
+  plan.set_micro_steps(2);
+  EXPECT_FINDS(plan, "an inference plan has one micro-step and nothing trainable");
+}
+
+TEST(VerifyInference, HasOutputs) {
+  plan::Plan plan = inference();
+  output(plan).set_kind(plan::Storage::OTHER);
+  EXPECT_FINDS(plan, "segment infer has no output");
+  plan = inference();
+  output(plan).set_name("logits");
+  EXPECT_FINDS(plan, "is an output: its name must be output:NAME, and no other's");
+  plan = inference();
+  output(plan).add_dims(2);
+  EXPECT_FINDS(plan, "elements, its dims say otherwise");
+  plan = inference();
+  output(plan).set_sharded(true);
+  EXPECT_FINDS(plan, "it must be whole, in region carried, and of no bucket");
+}
+
+TEST(VerifyInference, WritesItsOutputs) {
+  plan::Plan plan = inference();
+  const uint64_t offset = output(plan).offset();
+  plan::Segment &infer = segment(plan, "infer");
+  for (int i = 0; i < infer.instructions_size(); ++i)
+    if (infer.instructions(i).results_size() > 0 && infer.instructions(i).results(0).region() == 1 &&
+        infer.instructions(i).results(0).offset() == offset) {
+      infer.mutable_instructions()->DeleteSubrange(i, 1);
+      break;
+    }
+  EXPECT_FINDS(plan, "leaves storage output:logits undefined");
+}
+
 // --- speed
 
 TEST(VerifySpeed, IsNearlyLinear) {

@@ -1,5 +1,6 @@
 #include "runtime/data/data_set.h"
 
+#include "runtime/data/megatron.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/shuffle.h"
 #include "runtime/data/source.h"
@@ -53,6 +54,78 @@ std::vector<T> filled(const DataSet &data, const Batch &batch, int input, int64_
 }
 
 std::string messageOf(const Expected<DataSet> &data) { return data ? "no error\n" : data.error().text(); }
+
+// --- Megatron ---
+
+template <typename T> void append(std::string &bytes, T value) {
+  bytes.append(reinterpret_cast<const char *>(&value), sizeof value);
+}
+
+/// The index of sequences of these lengths, one behind the other; `firsts`: where documents begin, and the end.
+std::string megatronIndex(uint8_t code, int64_t tokenBytes, const std::vector<int32_t> &lengths,
+                          const std::vector<int64_t> &firsts) {
+  std::string bytes("MMIDIDX\0\0", 9);
+  append<uint64_t>(bytes, 1);
+  append<uint8_t>(bytes, code);
+  append<uint64_t>(bytes, lengths.size());
+  append<uint64_t>(bytes, firsts.size());
+  bytes += bytesOf(lengths);
+  int64_t at = 0;
+  for (int32_t length : lengths) {
+    append<int64_t>(bytes, at);
+    at += length * tokenBytes;
+  }
+  return bytes + bytesOf(firsts);
+}
+
+std::string megatronError(std::string index, int64_t binBytes = 20) {
+  auto parsed = parseMegatronIndex(Bytes(reinterpret_cast<const unsigned char *>(index.data()), index.size()), binBytes);
+  return parsed ? "no error" : parsed.error().text();
+}
+
+TEST(Megatron, DocumentsAreOneStreamOfTheirDtype) {
+  TemporaryFolder folder;
+  const std::vector<int32_t> tokens = {70000, 1, 2, 3, 4, 5, 6, 7, 8};
+  writeFile(folder / "a.bin", bytesOf(tokens));
+  writeFile(folder / "a.idx", megatronIndex(4, 4, {4, 0, 5}, {0, 1, 3}));
+  auto data = DataSet::open({folder / "a.bin"}, languageModel(1, 4, 100000), {1, 1, 1});
+  ASSERT_TRUE(data) << data.error().text();
+  EXPECT_EQ(data->samples(), 2);
+  EXPECT_EQ(filled(*data, {0, 0, 0}, 0, 4), (std::vector<int64_t>{70000, 1, 2, 3}));
+  EXPECT_EQ(filled(*data, {1, 0, 0}, 1, 4), (std::vector<int64_t>{5, 6, 7, 8}));
+}
+
+TEST(Megatron, ReadsU16AndRefusesWhatDoesNotFit) {
+  const std::vector<int32_t> lengths = {3, 7};
+  const std::string good = megatronIndex(8, 2, lengths, {0, 1, 2});
+  EXPECT_EQ(megatronError(good), "no error");
+  EXPECT_EQ(megatronError(good + std::string(2, '\0')), "no error") << "a mode for each sequence";
+  EXPECT_NE(megatronError(good, 22).find("hold 10 tokens, 20 bytes; the .bin has 22"), std::string::npos);
+  EXPECT_NE(megatronError(good, 18).find("sequence 1 has 7 tokens, which do not fit"), std::string::npos);
+  EXPECT_NE(megatronError(good.substr(0, good.size() - 1)).find("do not fill its"), std::string::npos);
+  EXPECT_NE(megatronError(good + "x").find("do not fill its"), std::string::npos);
+  EXPECT_NE(megatronError("MMIDIDX").find("does not begin with MMIDIDX"), std::string::npos);
+  EXPECT_NE(megatronError(std::string("TNTIDX\0\0", 8)).find("TNTIDX"), std::string::npos);
+  EXPECT_NE(megatronError(megatronIndex(6, 2, lengths, {0, 1, 2})).find("dtype code 6"), std::string::npos);
+  EXPECT_NE(megatronError(megatronIndex(8, 4, lengths, {0, 1, 2})).find("sequence 1 begins at byte 12"), std::string::npos);
+  EXPECT_NE(megatronError(megatronIndex(8, 2, lengths, {0, 3, 2})).find("document bound 1 is 3"), std::string::npos);
+  EXPECT_NE(megatronError(megatronIndex(8, 2, lengths, {0, 1})).find("document bound 1 is 1"), std::string::npos);
+  EXPECT_NE(megatronError(megatronIndex(8, 2, {-1, 11}, {0, 2})).find("has -1 tokens"), std::string::npos);
+  std::string counts = good;
+  std::fill_n(counts.begin() + 18, 8, '\xff');
+  EXPECT_NE(megatronError(counts).find("18446744073709551615 sequences"), std::string::npos);
+  std::string version = good;
+  version[9] = 2;
+  EXPECT_NE(megatronError(version).find("version 2, we read 1"), std::string::npos);
+}
+
+TEST(Megatron, TheErrorNamesTheIndex) {
+  TemporaryFolder folder;
+  writeFile(folder / "a.bin", "abcd");
+  writeFile(folder / "a.idx", "no index");
+  auto data = DataSet::open({folder / "a.bin"}, languageModel(1, 1), {1, 1, 1});
+  EXPECT_NE(messageOf(data).find("a.idx: is no Megatron index"), std::string::npos) << messageOf(data);
+}
 
 // --- sources ---
 
