@@ -12,6 +12,7 @@ const std::vector<FuzzTarget> &fuzzTargets() {
   static const std::vector<FuzzTarget> targets = {{"import", fuzzImport, mutateImport},
                                                   {"plan", fuzzPlan, mutatePlan},
                                                   {"npy", fuzzNpy, mutateBytes},
+                                                  {"megatron", fuzzMegatron, mutateBytes},
                                                   {"safetensors", fuzzSafetensors, mutateSafetensors},
                                                   {"checkpoint", fuzzCheckpoint, mutateCheckpoint},
                                                   {"ds_config", fuzzDsConfig, mutateDsConfig}};

@@ -26,6 +26,8 @@ void fuzzPlan(const uint8_t *data, size_t size);
 size_t mutatePlan(uint8_t *data, size_t size, size_t capacity, unsigned seed);
 // fuzz_npy.cpp: a .npy file, and the same bytes as a .npz.
 void fuzzNpy(const uint8_t *data, size_t size);
+// fuzz_megatron.cpp: the size of a .bin (8 bytes), then its .idx.
+void fuzzMegatron(const uint8_t *data, size_t size);
 // fuzz_safetensors.cpp
 void fuzzSafetensors(const uint8_t *data, size_t size);
 size_t mutateSafetensors(uint8_t *data, size_t size, size_t capacity, unsigned seed);
