@@ -13,6 +13,7 @@
 #include "passes/keep_outputs.h"
 #include "passes/lower_rank_means.h"
 #include "passes/materialize_views.h"
+#include "passes/mixed_precision.h"
 #include "passes/partition.h"
 #include "passes/plan_memory.h"
 #include "passes/rematerialize.h"
@@ -30,6 +31,7 @@ namespace {
 constexpr LadderRow kLadder[] = {
     {"attach-loss", attachLoss, nullptr},
     {"fuse-patterns", fusePatterns, nullptr},
+    {"mixed-precision", mixedPrecision, nullptr},
     {"hoist-constants", hoistConstants, nullptr},
     {"clone-eval", cloneEval, nullptr},
     {"autodiff", autodiff, checkOneGradientPerParameter},
@@ -234,6 +236,8 @@ Status setDecision(Decisions &d, llvm::StringRef name, llvm::StringRef value) {
   }
   if (name == "momentum-buffer")
     return setBool(d.momentum);
+  if (name == "precision")
+    return setOneOf(d.precision, {"f32", "bf16"});
   if (name == "clipping")
     return setBool(d.clipping);
   return Error("there is no option --" + name.str());

@@ -52,7 +52,8 @@ Status checkScope(const CompileFlags &flags) {
     if (value != allowed)
       findings.push_back({std::string(flag) + " " + value + " is not in this version", hint});
   };
-  only("--precision", flags.precision, "f32", "use --precision f32");
+  if (flags.precision == "f16")
+    findings.push_back({"--precision f16 is not in this version", "use --precision bf16, which needs no loss scale"});
   only("--target", flags.target, "cpu", "use --target cpu");
   only("--layout", flags.layout, "bucket", "use --layout bucket");
   only("--hardware", flags.hardware, "", "leave it out: the schedule does not use a cost model yet");
@@ -85,6 +86,7 @@ Expected<Decisions> makeDecisions(const CompileFlags &flags, bool &stageAuto) {
   if (!stageAuto)
     ZEROCC_TRY(setDecision(decisions, "stage", flags.stage));
   decisions.microBatch = flags.model.microBatch;
+  ZEROCC_TRY(setDecision(decisions, "precision", flags.precision));
   for (const auto &[name, value] : flags.decisions)
     ZEROCC_TRY(setDecision(decisions, name, value));
   if (flags.optimizer == "momentum" || flags.optimizer == "sgd") {
@@ -331,6 +333,7 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   emit.optimizer = flags.infers() ? "" : compiled->decisions.optimizer;
   emit.clipping = decisions.clipping;
   emit.loss = flags.infers() ? "" : decisions.loss;
+  emit.precision = decisions.precision;
   emit.stage = compiled->decisions.stage;
   emit.microBatch = decisions.microBatch;
   emit.modelFingerprint = importReport.fingerprint;
@@ -417,7 +420,7 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--total-steps", flags->total, "length of the schedule (default: zero-run's --steps)");
   command->add_option("--min-lr", flags->minLr, "end of the schedule (run-time default)");
   command->add_option("--seed", flags->seed, "run-time default");
-  command->add_option("--precision", flags->precision, "f32 (bf16 and f16 are not in this version)");
+  command->add_option("--precision", flags->precision, "of products: f32, or bf16 with sums, weights and all else in f32 (f16 is not in this version)");
   command->add_option("--hardware", flags->hardware, "not in this version");
   command->add_option("--target", flags->target, "cpu (cuda is not in this version)");
   command->add_option("--layout", flags->layout, "bucket");

@@ -50,7 +50,7 @@ Expected<ImportOptions> ModelFlags::importOptions() const {
   options.followLinks = followLinks;
   options.syncBatchNorm = syncBatchNorm;
   options.dropout = dropout;
-  options.computeF32 = true; // the only --precision there is
+  options.computeF32 = true; // mixed_precision narrows products afterwards
   return options;
 }
 

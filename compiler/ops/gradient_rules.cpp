@@ -63,8 +63,12 @@ Gradients broadcastGradient(GradientBuilder &g, const Node &y, llvm::ArrayRef<Va
   for (size_t axis = 0; axis < to.size(); ++axis)
     if (to[axis] != 1 && (axis < missing || from[axis - missing] == 1))
       repeated.push_back(static_cast<int64_t>(axis));
-  Value *sum = repeated.empty() ? dys[0] : g.reduceSum(dys[0], repeated);
-  return {g.reshape(sum, from)};
+  if (repeated.empty())
+    return {g.reshape(dys[0], from)};
+  DType dtype = dys[0]->type.dtype; // 16 bits: summed in f32, rounded once
+  bool isNarrow = isFloat(dtype) && byteSize(dtype) == 2;
+  Value *sum = g.reduceSum(isNarrow ? g.cast(dys[0], DType::f32) : dys[0], repeated);
+  return {g.reshape(g.cast(sum, dtype), from)};
 }
 
 /// x with `step - 1` zeros between neighbours along `axis`: each element becomes a row of its own, is padded

@@ -224,10 +224,20 @@ private:
       if (std::optional<Tiling> tiling = tilingOf(contributions))
         return builder_.concat(tiling->parts, tiling->axis);
     llvm::SmallVector<Value *, 4> terms = joinParts(contributions);
-    Value *total = terms[0];
-    for (Value *term : llvm::ArrayRef<Value *>(terms).drop_front())
-      total = builder_.add(total, term);
-    return total;
+    return added(terms);
+  }
+
+  /// In order; 16 bits: in f32, rounded once.
+  Value *added(llvm::ArrayRef<Value *> terms) {
+    const DType dtype = terms[0]->type.dtype;
+    if (terms.size() == 1)
+      return terms[0];
+    const bool isNarrow = isFloat(dtype) && byteSize(dtype) == 2;
+    auto wide = [&](Value *term) { return isNarrow ? builder_.cast(term, DType::f32) : term; };
+    Value *total = wide(terms[0]);
+    for (Value *term : terms.drop_front())
+      total = builder_.add(total, wide(term));
+    return builder_.cast(total, dtype);
   }
 
   /// The contributions in forward order, many parts along an axis joined; each stands where its first part stood.
@@ -269,7 +279,7 @@ private:
     std::vector<Part> sums;
     for (const Part &part : parts)
       if (!sums.empty() && sums.back().low == part.low && sums.back().end == part.end)
-        sums.back().value = builder_.add(sums.back().value, part.value);
+        sums.back().value = added({sums.back().value, part.value});
       else
         sums.push_back(part);
     return sums;

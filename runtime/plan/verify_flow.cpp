@@ -787,12 +787,15 @@ private:
   }
 
   void compute() {
-    bool keepsMeaning = op_ == OpKind::Copy || op_ == OpKind::Cast;
+    const bool copies = op_ == OpKind::Copy || op_ == OpKind::Cast;
     Written written = plain();
     for (int k = 0; k < instruction_->inputs_size(); ++k) {
       const Written *v = readValue(k);
       if (!v)
         continue;
+      // What is copied out of one parameter of a bucket is a value as any other, no bucket.
+      const bool isOneParameter = v->role == Role::parameter && !v->part && isInsideParameter(k, *v);
+      const bool keepsMeaning = copies && !isOneParameter;
       verifyComputeOperand(k, *v, keepsMeaning);
       if (keepsMeaning)
         written = meaningOf(*v);
