@@ -52,6 +52,8 @@ Status checkScope(const CompileFlags &flags) {
     if (value != allowed)
       findings.push_back({std::string(flag) + " " + value + " is not in this version", hint});
   };
+  if (flags.infers() && flags.precision != "f32")
+    findings.push_back({"--mode inference --precision " + flags.precision + " is not in this version", "use --precision f32"});
   if (flags.precision == "f16")
     findings.push_back({"--precision f16 is not in this version", "use --precision bf16, which needs no loss scale"});
   only("--target", flags.target, "cpu", "use --target cpu");

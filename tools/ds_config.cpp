@@ -748,7 +748,7 @@ private:
       const std::string path = std::string(sections[i]) + ".enabled";
       if (!isOn[i] || isAuto(path))
         continue;
-      if (own || context_.hasPrecision)
+      if (own || context_.hasPrecision || i == 1) // bf16 needs no loss scale
         flag(path, "--precision", names[i]);
       else
         refuse(*find(path), std::string("is true: ") + names[i] + " is not in this version, all is computed in f32",

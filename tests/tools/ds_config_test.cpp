@@ -44,7 +44,7 @@ const Case kCases[] = {
     {"accelerate_no_optimizer", {"--ranks", "2", "--optimizer", "adam", "--lr", "2e-4"}},
     {"fp16_dynamic", {"--ranks", "2"}, 1},
     {"fp16_static", {"--ranks", "2"}, 1},
-    {"bf16_stage3", {"--ranks", "2"}, 1},
+    {"bf16_stage3", {"--ranks", "2"}, 0},
     {"nvme_offload", {"--ranks", "2"}, 1},
     {"onebit_adam", {}, 1},
     {"lamb_bert", {}, 1},
@@ -287,7 +287,12 @@ TEST(DsKeys, PrecisionBecomesFlags) {
                                                        {"--loss-scale-min", "0.5"},
                                                        {"--clip-grad-norm", "1"}}));
   context.hasPrecision = false;
-  EXPECT_FALSE(readDsConfig(R"({"bf16": {"enabled": true}})", "f", context));
+  EXPECT_FALSE(readDsConfig(R"({"fp16": {"enabled": true}})", "f", context));
+  auto bf16 = readDsConfig(R"({"bf16": {"enabled": true}})", "f", context); // needs no loss scale
+  ASSERT_TRUE(bf16) << bf16.error().text();
+  EXPECT_TRUE(std::any_of(bf16->flags.begin(), bf16->flags.end(), [](const DsFlag &flag) {
+    return flag.flag == "--precision" && flag.value == "bf16";
+  }));
   EXPECT_FALSE(readDsConfig(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "f", {1, {}, true}));
 }
 
