@@ -213,7 +213,10 @@ Bounds lowerFlexAttention(StructuredNode &s) {
   k = repeatHeads(n, k, times);
   v = repeatHeads(n, v, times);
   Value *scores = n.matmul(n.mul(q, root), n.transpose(n.mul(k, root), {0, 1, 3, 2}));
-  scores = modified("score_mod", n.cast(scores, *precision));
+  Value *plain = n.cast(scores, *precision);
+  scores = modified("score_mod", plain);
+  if (scores != plain) // nothing else can mask a whole row
+    s.note = "FlexAttention gives zeros to a query without an allowed key, as PyTorch's does; by the letter of ONNX it is NaN";
   if (!scores)
     return {};
   Value *weights = modified("prob_mod", n.emit(OpKind::Softmax, {scores}, {{"safe", int64_t(1)}}));

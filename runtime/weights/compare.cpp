@@ -200,7 +200,7 @@ std::string Comparison::report() const {
             (perStep ? "" : " " + worst->key.substr(prefix.size())) + " " + differenceText(*worst, perStep) +
             "\n";
   }
-  return escapeForTerminal(text + failures);
+  return text + failures;
 }
 
 } // namespace zerocc

@@ -64,7 +64,8 @@ public:
   std::vector<std::string> missing() const;
   /// Everything compared is near enough, and something was compared.
   bool passed() const;
-  /// A line each for losses, norms, gradients, weights with the worst named, then the failures.
+  /// A line each for losses, norms, gradients, weights, buffers with the worst named, then the failures. Names are as they
+  /// stand in the file: escapeForTerminal is for who prints it.
   std::string report() const;
 
 private:

@@ -2,23 +2,11 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
 
 namespace zerocc {
-namespace {
-
-void require(bool holds, const char *what) {
-  if (holds)
-    return;
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
-}
-
-} // namespace
 
 /// What is accepted can be followed: every piece lies in its file, the pieces are the tensor, and the same index is written
 /// and read again.

@@ -2,24 +2,12 @@
 
 #include "tools/ds_config.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <set>
 #include <string>
 
 namespace zerocc {
-namespace {
-
-void require(bool holds, const char *what) {
-  if (holds)
-    return;
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
-}
-
-} // namespace
 
 /// What is accepted is told: each row says something, no flag is given twice or beside one of the command line. What is
 /// refused says where.

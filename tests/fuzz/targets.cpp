@@ -1,5 +1,6 @@
 #include "tests/fuzz/targets.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -63,6 +64,13 @@ size_t mutateBytes(uint8_t *data, size_t size, size_t capacity, unsigned seed) {
     }
   }
   return size;
+}
+
+void require(bool holds, const char *what) {
+  if (holds)
+    return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
 }
 
 } // namespace zerocc

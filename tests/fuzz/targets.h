@@ -40,6 +40,9 @@ size_t mutateDsConfig(uint8_t *data, size_t size, size_t capacity, unsigned seed
 /// Changes single bytes, copies and drops stretches.
 size_t mutateBytes(uint8_t *data, size_t size, size_t capacity, unsigned seed);
 
+/// Ends the program when a target's promise is broken: the fuzzer keeps the input.
+void require(bool holds, const char *what);
+
 /// A file in memory that holds the bytes; its path is good until the next one.
 std::string fileOf(const uint8_t *data, size_t size);
 
