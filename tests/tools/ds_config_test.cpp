@@ -1,6 +1,7 @@
 // ds_config.json files in the style of public ones, through the command line: the report or the refusal of each is
 // NAME.golden beside it. UPDATE_GOLDEN=1 rewrites them.
 
+#include "runtime/plan/plan.h"
 #include "tests/e2e/cli.h"
 #include "tools/ds_config.h"
 #include "tools/ds_json.h"
@@ -129,6 +130,26 @@ TEST(DsConfig, IsTheSameAsItsFlags) {
   *(std::find(slower.begin(), slower.end(), "0.05")) = "0.01";
   EXPECT_EQ(weights("wins", {"--config", config, "--lr", "0.01"}), weights("slower", slower));
   EXPECT_NE(fromConfig, weights("wins", {"--config", config, "--lr", "0.01"}));
+}
+
+// No flag says this: DeepSpeed decays all parameters of its one group, zerocc by default matrices only.
+TEST(DsConfig, DecaysVectorsAsDeepSpeedDoes) {
+  const std::string folder = scratch("decay"), config = folder + "/ds.json", path = folder + "/p.zplan";
+  auto decays = [&](const std::string &optimizer, Flags more) {
+    writeFile(config, R"({"train_micro_batch_size_per_gpu": 2)" + optimizer + "}");
+    Flags flags = {"compile", modelPath("mlp"), "-o", path, "--loss", "mse:y", "--config", config};
+    flags.insert(flags.end(), more.begin(), more.end());
+    CliResult compiled = cli("zerocc", flags);
+    EXPECT_EQ(compiled.exitCode, 0) << compiled.error;
+    auto plan = loadPlan(path);
+    EXPECT_TRUE(plan) << plan.error().text();
+    const auto &groups = plan->defaults().group_weight_decay(); // of matrices, of vectors
+    return std::vector<double>(groups.begin(), groups.end());
+  };
+  const std::string adamW = R"(, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0.3}})";
+  EXPECT_EQ(decays(adamW, {}), (std::vector<double>{0.3, 0.3}));
+  EXPECT_EQ(decays(adamW, {"--weight-decay", "0.2"}), (std::vector<double>{0.2, 0})) << "as the flag has it";
+  EXPECT_EQ(decays("", {}), (std::vector<double>{0.01, 0}));
 }
 
 TEST(DsConfig, MissingFile) {
