@@ -322,6 +322,8 @@ private:
                     "export with a newer opset");
     else
       results = row.lower(s);
+    if (!s.isUnknown && !lowering.failed())
+      lowering.finding = lowering.unread();
     if (!s.note.empty() && !llvm::is_contained(report_.notes, s.note))
       report_.notes.push_back(s.note);
     if (s.isUnknown && !lowering.failed())

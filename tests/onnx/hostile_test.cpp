@@ -48,6 +48,11 @@ TEST(Crash, NumbersOfOperands) {
             "node of \"y\" (MatMul): has an operand 2, which the op does not have in opset 17");
   EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Relu <alpha = 0.5> (x) }"),
             "node of \"y\" (Relu): has an attribute \"alpha\", which the op does not have in opset 17");
+  const std::string bodies = "<then_branch = a () => (float[2] t) { t = Neg (x) }, else_branch = b () => (float[2] e) { e = Abs (x) }";
+  EXPECT_EQ(refusalOf("g (float[2] x) => (float[2] y) <bool c = {1}> { y = If (c, x) " + bodies + "> }"),
+            "node of \"y\" (If): has an operand 1, which the op does not have in opset 17");
+  EXPECT_EQ(refusalOf("g (float[2] x) => (float[2] y) <bool c = {1}> { y = If (c) " + bodies + ", axis = 1> }"),
+            "node of \"y\" (If): has an attribute \"axis\", which the op does not have in opset 17");
   EXPECT_EQ(refusalOf("g (float[2, 2] x) => (float[a, b] y) { y = Gelu <scale = 0.5> (x) }", 20),
             "node of \"y\" (Gelu): has an attribute \"scale\", which the op does not have in opset 20");
   EXPECT_NE(refusalOf("g (float[2, 2] x) => (float[a, b] y) " + weight + " { y = MatMul (w) }"), "imported");
