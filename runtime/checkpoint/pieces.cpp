@@ -10,22 +10,10 @@
 namespace zerocc {
 namespace {
 
-bool isMaster(const plan::Storage &storage) {
-  return storage.bucket() >= 0 && plan::Storage::Kind_Name(storage.kind()) == "MASTER";
-}
-
-bool hasMaster(const plan::Plan &plan, int bucket) {
-  return std::any_of(plan.storages().begin(), plan.storages().end(), [&](const plan::Storage &storage) {
-    return storage.bucket() == bucket && isMaster(storage);
-  });
-}
-
 /// "moment1"; empty: not a state of parameters.
 std::string stateOf(const plan::Storage &storage) {
   if (storage.bucket() < 0 || storage.kind() == plan::Storage::GRADIENT)
     return "";
-  if (isMaster(storage))
-    return "parameter";
   if (storage.kind() == plan::Storage::OTHER)
     return storage.name().substr(storage.name().rfind('.') + 1);
   std::string name = plan::Storage::Kind_Name(storage.kind());
@@ -86,7 +74,7 @@ std::vector<LogicalTensor> logicalTensors(const plan::Plan &plan) {
     else if (storage.kind() == plan::Storage::SCALARS)
       tensors.push_back({"scalars", dtype, {static_cast<int64_t>(storage.elements())}});
     const std::string state = stateOf(storage);
-    if (state.empty() || (storage.kind() == plan::Storage::PARAMETER && hasMaster(plan, storage.bucket())))
+    if (state.empty())
       continue;
     for (const plan::Range &range : plan.buckets(storage.bucket()).ranges()) {
       const plan::Parameter &parameter = plan.parameters(static_cast<int>(range.parameter()));
@@ -109,7 +97,7 @@ std::vector<RankPiece> piecesToSave(const plan::Plan &plan, int rank) {
       pieces.push_back(wholeOf("buffer/" + indexName(storage.name()), storage));
     else if (rank == 0 && storage.kind() == plan::Storage::SCALARS)
       pieces.push_back(wholeOf("scalars", storage));
-    if (stateOf(storage).empty() || (storage.kind() == plan::Storage::PARAMETER && hasMaster(plan, storage.bucket())))
+    if (stateOf(storage).empty())
       continue;
     const BucketWindow part = ownPart(plan, plan.buckets(storage.bucket()), shardIndex);
     const int64_t elements = part.end - part.begin;

@@ -24,7 +24,7 @@ struct RankPiece {
   uint64_t offset = 0; // bytes
 };
 
-/// What a checkpoint of this plan holds, ascending by name: the parameters (of a bucket with master weights those), every
+/// What a checkpoint of this plan holds, ascending by name: the parameters, every
 /// state the optimizer keeps of them, buffers, the scalar block. Found from the plan's tables alone: a storage of a bucket
 /// that is no gradient is a state of its parameters, called as its kind.
 std::vector<LogicalTensor> logicalTensors(const plan::Plan &plan);

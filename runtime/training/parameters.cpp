@@ -19,20 +19,6 @@ const plan::Storage *storageOf(const plan::Plan &plan, int bucket, plan::Storage
   return nullptr;
 }
 
-// Elements [begin, end) of the bucket that a rank has to know: its own part, or all.
-struct Window {
-  int64_t begin = 0, end = 0;
-};
-
-Window ownedBy(const plan::Plan &plan, const plan::Bucket &bucket, int shardIndex) {
-  int64_t padded = static_cast<int64_t>(bucket.padded_elements()), shard = static_cast<int64_t>(plan.mesh().shard());
-  bool everyoneOwnsAll = bucket.parameters() == "whole" && (bucket.states() == "whole" || !bucket.trainable());
-  if (everyoneOwnsAll)
-    return {0, padded};
-  int64_t part = padded / shard;
-  return {shardIndex * part, (shardIndex + 1) * part};
-}
-
 Status fillNormal(const plan::Parameter &parameter, uint32_t stream, const InitialValues &values, int64_t begin,
                   int64_t end, float *target) {
   bool vector = parameter.dims_size() < 2;
@@ -69,7 +55,7 @@ Status loadBucket(const plan::Plan &plan, Executor &executor, int b, const Initi
   const plan::Storage *storage = storageOf(plan, b, plan::Storage::PARAMETER);
   if (!storage)
     return Error("plan: bucket \"" + bucket.name() + "\" has no parameter storage");
-  Window owned = ownedBy(plan, bucket, executor.shardIndex());
+  const BucketWindow owned = windowToLoad(plan, *storage, executor.shardIndex());
   int64_t first = storage->sharded() ? owned.begin : 0; // bucket element at the storage's start
   auto *bytes = reinterpret_cast<float *>(executor.address(storage->region(), storage->offset()));
   for (const plan::Range &range : bucket.ranges()) {
@@ -255,8 +241,7 @@ std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int inde
   int64_t begin = static_cast<int64_t>(parameter.bucket_offset()), end = begin + elements;
   for (int r = 0; r < static_cast<int>(plan.mesh().shard()); ++r) {
     // Each rank's own part, also of whole storages: there it is what the rank itself has summed or updated.
-    int64_t part = static_cast<int64_t>(bucket.padded_elements()) / static_cast<int64_t>(plan.mesh().shard());
-    Window own{r * part, (r + 1) * part};
+    const BucketWindow own = ownPart(plan, bucket, r);
     int64_t from = std::max(begin, own.begin), to = std::min(end, own.end);
     if (from >= to)
       continue;
