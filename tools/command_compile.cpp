@@ -244,7 +244,6 @@ Status applyConfig(CompileFlags &flags, CLI::App &command) {
   Decisions mesh;
   ZEROCC_TRY(parseMesh(flags, mesh));
   context.ranks = mesh.shard * mesh.replicate;
-  context.hasPrecision = command.get_option_no_throw("--loss-scale") != nullptr;
   ZEROCC_ASSIGN(DsConfig config, readDsConfig((*buffer)->getBuffer().str(), path, context));
   for (const DsFlag &flag : config.flags) {
     CLI::Option *option = command.get_option_no_throw(flag.flag);

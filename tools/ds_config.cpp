@@ -748,32 +748,21 @@ private:
       const std::string path = std::string(sections[i]) + ".enabled";
       if (!isOn[i] || isAuto(path))
         continue;
-      if (own || context_.hasPrecision || i == 1) // bf16 needs no loss scale
+      if (own || i == 1) // f16 needs a loss scale, bf16 none
         flag(path, "--precision", names[i]);
       else
         refuse(*find(path), std::string("is true: ") + names[i] + " is not in this version, all is computed in f32",
                "write false, or give --precision f32 beside the file");
     }
-    const bool isHalf = own ? *own == "f16" : isOn[0];
-    readScale(isHalf);
+    readScale();
     readDtypes(own ? *own : isOn[0] ? "f16" : isOn[1] ? "bf16" : "f32");
   }
 
-  void readScale(bool isHalf) {
-    auto put = [&](const char *key, const char *flagText) {
-      const std::string path = std::string("fp16.") + key;
-      if (!valueAt(path) || refused_.count(path))
-        return;
-      if (!isHalf || !context_.hasPrecision)
-        return became(path, "no effect: fp16 is off");
-      const double value = numberAt(path).value_or(0);
-      flag(path, flagText, key == StringRef("loss_scale") && value == 0 ? "dynamic" : number(value));
-    };
-    put("loss_scale", "--loss-scale");
-    put("initial_scale_power", "--loss-scale-initial-power");
-    put("loss_scale_window", "--loss-scale-window");
-    put("hysteresis", "--loss-scale-hysteresis");
-    put("min_loss_scale", "--loss-scale-min");
+  /// Where fp16 is on and stays on, it is refused.
+  void readScale() {
+    for (const char *key : {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale"})
+      if (const std::string path = std::string("fp16.") + key; valueAt(path) && !refused_.count(path))
+        became(path, "no effect: fp16 is off");
   }
 
   void readDtypes(const std::string &precision) {

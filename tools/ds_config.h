@@ -13,7 +13,6 @@ namespace zerocc {
 struct DsContext {
   int64_t ranks = 1;                        // shard × replicate
   std::map<std::string, std::string> given; // flags of the command line, "--stage" -> "2": they win
-  bool hasPrecision = false;                // whether compile has --precision bf16|f16 and the flags of loss scaling
 };
 
 struct DsFlag {

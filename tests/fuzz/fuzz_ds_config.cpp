@@ -14,8 +14,8 @@ namespace zerocc {
 void fuzzDsConfig(const uint8_t *data, size_t size) {
   const std::string text(reinterpret_cast<const char *>(data), size);
   DsContext contexts[3];
-  contexts[1] = {4, {{"--mesh", "shard=2,replicate=2"}, {"--micro-batch", "3"}, {"--lr", "0.1"}}, true};
-  contexts[2] = {2, {{"--optimizer", "sgd"}, {"--grad-accumulation", "2"}, {"--lr-schedule", "cosine"}}, true};
+  contexts[1] = {4, {{"--mesh", "shard=2,replicate=2"}, {"--micro-batch", "3"}, {"--lr", "0.1"}}};
+  contexts[2] = {2, {{"--optimizer", "sgd"}, {"--grad-accumulation", "2"}, {"--lr-schedule", "cosine"}}};
   for (const DsContext &context : contexts) {
     auto config = readDsConfig(text, "fuzz", context);
     if (!config) {

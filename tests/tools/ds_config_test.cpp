@@ -231,7 +231,6 @@ TEST(DsKeys, EveryRowHasAnAnswer) {
         text = "{\"" + part->str() + "\": " + text + "}";
       SCOPED_TRACE(text);
       DsContext context;
-      context.hasPrecision = true;
       auto config = readDsConfig(text, "f", context);
       const bool isWrong = &value == &values.back();
       if (!config) {
@@ -291,30 +290,22 @@ TEST(DsKeys, KnowsThoseOfTheReference) {
     EXPECT_TRUE(known.count(key)) << key;
 }
 
-TEST(DsKeys, PrecisionBecomesFlags) {
-  DsContext context;
-  context.hasPrecision = true;
-  auto config = readDsConfig(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 500,
-    "hysteresis": 3, "min_loss_scale": 0.5}})", "f", context);
-  ASSERT_TRUE(config) << config.error().text();
-  std::map<std::string, std::string> flags;
-  for (const DsFlag &flag : config->flags)
-    flags[flag.flag] = flag.value;
-  EXPECT_EQ(flags, (std::map<std::string, std::string>{{"--precision", "f16"},
-                                                       {"--loss-scale", "dynamic"},
-                                                       {"--loss-scale-initial-power", "12"},
-                                                       {"--loss-scale-window", "500"},
-                                                       {"--loss-scale-hysteresis", "3"},
-                                                       {"--loss-scale-min", "0.5"},
-                                                       {"--clip-grad-norm", "1"}}));
-  context.hasPrecision = false;
-  EXPECT_FALSE(readDsConfig(R"({"fp16": {"enabled": true}})", "f", context));
-  auto bf16 = readDsConfig(R"({"bf16": {"enabled": true}})", "f", context); // needs no loss scale
-  ASSERT_TRUE(bf16) << bf16.error().text();
-  EXPECT_TRUE(std::any_of(bf16->flags.begin(), bf16->flags.end(), [](const DsFlag &flag) {
-    return flag.flag == "--precision" && flag.value == "bf16";
-  }));
-  EXPECT_FALSE(readDsConfig(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "f", {1, {}, true}));
+TEST(DsKeys, Bf16BecomesAFlagAndFp16IsRefused) {
+  EXPECT_FALSE(readDsConfig(R"({"fp16": {"enabled": true}})", "f", {}));
+  EXPECT_FALSE(readDsConfig(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "f", {}));
+  auto flagsOf = [](const std::string &text, const DsContext &context) {
+    auto config = readDsConfig(text, "f", context);
+    EXPECT_TRUE(config) << config.error().text();
+    std::map<std::string, std::string> flags;
+    for (const DsFlag &flag : config->flags)
+      flags[flag.flag] = flag.value;
+    return flags;
+  };
+  using Map = std::map<std::string, std::string>;
+  EXPECT_EQ(flagsOf(R"({"bf16": {"enabled": true}})", {}), (Map{{"--precision", "bf16"}, {"--clip-grad-norm", "1"}}));
+  const DsContext beside{1, {{"--precision", "f32"}}};
+  EXPECT_EQ(flagsOf(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12}})", beside),
+            (Map{{"--clip-grad-norm", "1"}}));
 }
 
 TEST(DsJson, PlacesAndErrors) {
