@@ -4,7 +4,9 @@
 
 #include "compiler/ops/interpreter.h"
 #include "compiler/ops/reverse_mode.h"
+#include "compiler/ops/ops.h"
 #include "passes/dead_code.h"
+#include "runtime/plan/scalars.h"
 
 #include "llvm/ADT/StringRef.h"
 
@@ -13,13 +15,23 @@ namespace {
 
 bool isFloatValue(const Value *value) { return isFloat(value->type.dtype); }
 
-/// A constant of its own, so that a later pass can put loss scaling in its place.
 Value *addSeed(Module &module, const TensorType &type, double seed) {
   std::string name = "gradient_seed";
   while (module.global(name))
     name += "~";
   return module.addConstant(name, type,
                             {DataSource::Kind::inlineBytes, HostTensor::real(type, {seed}).toBytes(), ""});
+}
+
+/// The seed times the loss scale as it stands in the scalar block.
+Value *scaledSeed(Module &module, Graph &graph, Value *seed) {
+  Value *scalars = module.global("scalars");
+  if (!scalars)
+    scalars = module.addStorage("scalars", {DType::f64, {kScalars}}, Region::persistent);
+  GraphBuilder g(module, graph);
+  g.location = "loss scale";
+  Value *scale = g.reshape(g.slice(scalars, {kScalarLossScale}, {1}), {});
+  return g.mul(g.cast(scale, seed->type.dtype), seed);
 }
 
 Value *resultNamed(const Graph &graph, llvm::StringRef wanted) {
@@ -31,7 +43,7 @@ Value *resultNamed(const Graph &graph, llvm::StringRef wanted) {
 
 } // namespace
 
-Expected<PassReport> autodiff(Module &module, const Decisions &) {
+Expected<PassReport> autodiff(Module &module, const Decisions &decisions) {
   Graph *graph = module.graph("forward");
   Value *loss = graph ? resultNamed(*graph, "loss") : nullptr,
         *count = graph ? resultNamed(*graph, "count") : nullptr;
@@ -56,6 +68,8 @@ Expected<PassReport> autodiff(Module &module, const Decisions &) {
       request.leaves.push_back(parameter.value.get());
   request.root = loss;
   request.seed = addSeed(module, loss->type, 1 / *staticCount);
+  if (decisions.precision == "f16")
+    request.seed = scaledSeed(module, *graph, request.seed);
   request.prefix = "autodiff: ";
   request.between = "a trainable parameter and the loss";
   request.hint = "freeze the parameters before it with --freeze, or choose another loss";

@@ -44,7 +44,8 @@ void addStorages(Module &module, const Decisions &decisions) {
       add(kStates[i], DType::f32, statesWhole, Region::persistent);
     add("grad", bucket.gradientDtype, keepsWholeGradient(module, bucket), Region::carried);
   }
-  module.addStorage("scalars", {DType::f64, {kScalars}}, Region::persistent);
+  if (!module.global("scalars")) // autodiff reads the loss scale from it
+    module.addStorage("scalars", {DType::f64, {kScalars}}, Region::persistent);
   module.addStorage("loss", {DType::f64, {2}}, Region::carried);
 }
 

@@ -101,7 +101,7 @@ Expected<PassReport> mixedPrecision(Module &module, const Decisions &decisions) 
   Graph *graph = module.graph("forward");
   if (decisions.precision == "f32" || !graph)
     return report;
-  Narrower(module, *graph, DType::bf16, report).run();
+  Narrower(module, *graph, decisions.precision == "f16" ? DType::f16 : DType::bf16, report).run();
   report.changed = report.counters["products"] > 0;
   return report;
 }

@@ -42,7 +42,7 @@ struct Decisions {
   std::string optimizer = "adamw"; // a name of runtime/plan/optimizers.h
   bool momentum = true;            // sgd: keep a momentum buffer
   bool clipping = false;
-  std::string precision = "f32"; // of products: f32 | bf16
+  std::string precision = "f32"; // of products: f32 | bf16 | f16
 };
 
 /// A graph's result "buffer:NAME" is what the buffer NAME holds after a micro-step; build_step writes it

@@ -50,6 +50,7 @@ constexpr LadderRow kLadder[] = {
 constexpr LadderRow kInferenceLadder[] = {
     {"keep-outputs", keepOutputs, nullptr},
     {"fuse-patterns", fusePatterns, nullptr},
+    {"mixed-precision", mixedPrecision, nullptr},
     {"hoist-constants", hoistConstants, nullptr},
     {"materialize-views", materializeViews, nullptr},
     {"partition", partition, checkEveryParameterInOneBucket},
@@ -237,7 +238,7 @@ Status setDecision(Decisions &d, llvm::StringRef name, llvm::StringRef value) {
   if (name == "momentum-buffer")
     return setBool(d.momentum);
   if (name == "precision")
-    return setOneOf(d.precision, {"f32", "bf16"});
+    return setOneOf(d.precision, {"f32", "bf16", "f16"});
   if (name == "clipping")
     return setBool(d.clipping);
   return Error("there is no option --" + name.str());

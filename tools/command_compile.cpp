@@ -22,6 +22,17 @@ namespace {
 constexpr const char *kVersion = "0.1.0";
 const std::string kOptimizerFlags = "adamw, adam, sgd, momentum, lion, rmsprop, adagrad, onnx-adam";
 
+constexpr const char *kLossScaleFlags[] = {"--loss-scale", "--loss-scale-initial-power", "--loss-scale-window",
+                                           "--loss-scale-hysteresis", "--loss-scale-min"};
+
+/// DeepSpeed's defaults.
+struct LossScaleFlags {
+  std::string scale = "dynamic"; // or a number
+  uint64_t power = 16, window = 1000, hysteresis = 2;
+  double least = 1;
+  bool isDynamic() const { return scale == "dynamic"; }
+};
+
 struct CompileFlags {
   ModelFlags model;
   std::string output;
@@ -35,6 +46,7 @@ struct CompileFlags {
   double vectorDecay = 0, dampening = 0, postDecay = 0, rateDecay = 0; // of training_info only
   std::optional<uint64_t> firstCount;
   bool nesterov = false;
+  LossScaleFlags lossScale;
   std::set<std::string> given; // flags that were on the command line, or come from --config
   std::optional<DsConfig> deepSpeed;
   std::string schedule = "constant";
@@ -52,10 +64,6 @@ Status checkScope(const CompileFlags &flags) {
     if (value != allowed)
       findings.push_back({std::string(flag) + " " + value + " is not in this version", hint});
   };
-  if (flags.infers() && flags.precision != "f32")
-    findings.push_back({"--mode inference --precision " + flags.precision + " is not in this version", "use --precision f32"});
-  if (flags.precision == "f16")
-    findings.push_back({"--precision f16 is not in this version", "use --precision bf16, which needs no loss scale"});
   only("--target", flags.target, "cpu", "use --target cpu");
   only("--layout", flags.layout, "bucket", "use --layout bucket");
   only("--hardware", flags.hardware, "", "leave it out: the schedule does not use a cost model yet");
@@ -186,6 +194,25 @@ Status applyTraining(const TrainingForm &form, CompileFlags &flags) {
   return success();
 }
 
+/// Refuses flags of the loss scale that nothing reads.
+Status checkLossScale(const CompileFlags &flags) {
+  const LossScaleFlags &scale = flags.lossScale;
+  for (const char *flag : kLossScaleFlags) {
+    if (!flags.given.count(flag))
+      continue;
+    if (flags.precision != "f16")
+      return Error(std::string(flag) + ": --precision " + flags.precision +
+                       " has the range of f32, there is nothing to scale",
+                   "leave it out, or use --precision f16");
+    if (!scale.isDynamic() && flag != llvm::StringRef("--loss-scale"))
+      return Error(std::string(flag) + ": the loss scale is " + scale.scale + " in every step", "use --loss-scale dynamic");
+  }
+  double fixed = 0;
+  if (!scale.isDynamic() && (llvm::StringRef(scale.scale).getAsDouble(fixed) || !(fixed > 0) || !std::isfinite(fixed)))
+    return Error("--loss-scale: \"" + scale.scale + "\" is neither dynamic nor a number above 0");
+  return success();
+}
+
 plan::RunDefaults runDefaults(const CompileFlags &flags) {
   plan::RunDefaults defaults;
   defaults.set_lr(flags.lr);
@@ -204,6 +231,17 @@ plan::RunDefaults runDefaults(const CompileFlags &flags) {
   defaults.set_dampening(flags.dampening);
   defaults.set_post_decay(flags.postDecay);
   defaults.set_rate_decay(flags.rateDecay);
+  if (const LossScaleFlags &scale = flags.lossScale; flags.precision == "f16") {
+    double fixed = 0;
+    llvm::StringRef(scale.scale).getAsDouble(fixed);
+    defaults.set_loss_scale(scale.isDynamic() ? std::ldexp(1, static_cast<int>(scale.power)) : fixed);
+    if (scale.isDynamic()) {
+      defaults.set_loss_scale_dynamic(true);
+      defaults.set_loss_scale_window(scale.window);
+      defaults.set_loss_scale_hysteresis(scale.hysteresis);
+      defaults.set_loss_scale_min(scale.least);
+    }
+  }
   for (double decay : {flags.weightDecay, flags.vectorDecay}) {
     defaults.add_group_weight_decay(decay);
     defaults.add_group_lr_factor(1);
@@ -291,8 +329,10 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
-  if (!flags.infers())
+  if (!flags.infers()) {
     ZEROCC_TRY(checkOptimizerFlags(flags, decisions));
+    ZEROCC_TRY(checkLossScale(flags));
+  }
   decisions.outputs = flags.outputs;
   if (flags.infers()) {
     decisions.microSteps = 1;
@@ -421,7 +461,15 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option("--total-steps", flags->total, "length of the schedule (default: zero-run's --steps)");
   command->add_option("--min-lr", flags->minLr, "end of the schedule (run-time default)");
   command->add_option("--seed", flags->seed, "run-time default");
-  command->add_option("--precision", flags->precision, "of products: f32, or bf16 with sums, weights and all else in f32 (f16 is not in this version)");
+  command->add_option("--precision", flags->precision, "of products: f32; bf16 or f16 with sums, weights and all else in f32");
+  command->add_option("--loss-scale", flags->lossScale.scale, "of --precision f16: dynamic, or a number (run-time default; dynamic)");
+  command->add_option("--loss-scale-initial-power", flags->lossScale.power, "dynamic: it begins with 2^N (16)")
+      ->check(CLI::Range(0, 32));
+  command->add_option("--loss-scale-window", flags->lossScale.window, "dynamic: steps without an overflow after which it doubles (1000)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--loss-scale-hysteresis", flags->lossScale.hysteresis, "dynamic: overflows before it halves (2)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--loss-scale-min", flags->lossScale.least, "dynamic: the least scale (1)")->check(CLI::PositiveNumber);
   command->add_option("--hardware", flags->hardware, "not in this version");
   command->add_option("--target", flags->target, "cpu (cuda is not in this version)");
   command->add_option("--layout", flags->layout, "bucket");
@@ -442,6 +490,9 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
                                "--momentum", "--nesterov", "--reduce", "--grad-accumulation", "--keep", "--label-smoothing",
                                "--ignore-index", "--clip-grad-norm", "--lr-schedule", "--warmup-steps", "--total-steps",
                                "--min-lr", "--sync-batchnorm", "--train-batchnorm"})
+        if (command->count(flag) > 0)
+          flags->given.insert(flag);
+      for (const char *flag : kLossScaleFlags)
         if (command->count(flag) > 0)
           flags->given.insert(flag);
       Status done = compileModel(*flags, commandLine);

@@ -748,21 +748,30 @@ private:
       const std::string path = std::string(sections[i]) + ".enabled";
       if (!isOn[i] || isAuto(path))
         continue;
-      if (own || i == 1) // f16 needs a loss scale, bf16 none
-        flag(path, "--precision", names[i]);
-      else
-        refuse(*find(path), std::string("is true: ") + names[i] + " is not in this version, all is computed in f32",
-               "write false, or give --precision f32 beside the file");
+      flag(path, "--precision", names[i]);
     }
-    readScale();
+    readScale(own ? *own == "f16" : isOn[0]);
     readDtypes(own ? *own : isOn[0] ? "f16" : isOn[1] ? "bf16" : "f32");
   }
 
-  /// Where fp16 is on and stays on, it is refused.
-  void readScale() {
-    for (const char *key : {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale"})
-      if (const std::string path = std::string("fp16.") + key; valueAt(path) && !refused_.count(path))
-        became(path, "no effect: fp16 is off");
+  void readScale(bool isHalf) {
+    const double fixed = numberAt("fp16.loss_scale").value_or(0);
+    auto put = [&](const char *key, const char *flagText) {
+      const std::string path = std::string("fp16.") + key;
+      const bool isScale = key == StringRef("loss_scale");
+      if (!valueAt(path) || refused_.count(path))
+        return;
+      if (!isHalf)
+        return became(path, "no effect: fp16 is off");
+      if (fixed != 0 && !isScale)
+        return became(path, "no effect: the loss scale is fixed");
+      flag(path, flagText, isScale && fixed == 0 ? "dynamic" : number(numberAt(path).value_or(0)));
+    };
+    put("loss_scale", "--loss-scale");
+    put("initial_scale_power", "--loss-scale-initial-power");
+    put("loss_scale_window", "--loss-scale-window");
+    put("hysteresis", "--loss-scale-hysteresis");
+    put("min_loss_scale", "--loss-scale-min");
   }
 
   void readDtypes(const std::string &precision) {

@@ -29,7 +29,7 @@ struct RunFlags {
   bool shuffle = false, checkMemory = false, followLinks = false;
   std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
   double lossTolerance = 1e-4, tensorTolerance = 1e-4;
-  int64_t weightSteps = 3, earlyStop = 0;
+  int64_t weightSteps = 3, earlyStop = 0, maxSkipped = 20;
   SaveFlags saves;
   InferenceFlags inference;
   bool seedGiven = false;
@@ -371,6 +371,8 @@ Status train(RunFlags flags, int &exitCode) {
     row.stepMillis = step.milliseconds;
     row.tokensPerSecond = step.samplesPerSecond * static_cast<double>(tokens);
     row.skipped = step.skipped;
+    if (plan.defaults().loss_scale() > 0)
+      row.lossScale = step.lossScale;
     row.memoryPeak = mapped;
     row.wireBytes = step.wireBytes;
     progress.step(row, now());
@@ -378,10 +380,14 @@ Status train(RunFlags flags, int &exitCode) {
       ZEROCC_TRY(metrics->write(row));
     if (reference)
       ZEROCC_TRY(reference->afterStep(plan, *trainer, step));
-    if (step.skippedNow && !std::isfinite(step.loss)) {
+    if (step.skippedInRow >= flags.maxSkipped) {
+      progress.finish();
       exitCode = kDiverged;
-      return Error("step " + std::to_string(step.step) + ": the loss is not finite: training diverged",
-                   "lower --set lr=, or compile with --clip-grad-norm");
+      return Error("step " + std::to_string(step.step) + ": " + std::to_string(step.skippedInRow) +
+                       " steps in a row were skipped, training diverged; the first that was not finite was " +
+                       trainer->skipCause(),
+                   "look at the data of that step; lower --set lr=, or compile with --clip-grad-norm; --max-skipped N "
+                   "allows more");
     }
     isBest = false;
     if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
@@ -452,6 +458,9 @@ void addOptions(CLI::App &app, RunFlags &flags) {
   app.add_option("--save-every", flags.saves.every, "besides, every K steps")->check(CLI::PositiveNumber);
   app.add_option("--save-keep", flags.saves.keep, "checkpoints to keep, the last ones (3)")->check(CLI::PositiveNumber);
   app.add_flag("--keep-best", flags.saves.keepBest, "save at every best validation loss, and keep that one (DIR/best)");
+  app.add_option("--max-skipped", flags.maxSkipped,
+                 "give up (exit 4) after N steps in a row whose gradients or loss were not finite; such a step changes no weights (default 20)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--early-stop", flags.earlyStop, "end after N evaluations without a better loss")
       ->check(CLI::PositiveNumber);
   app.add_option("--resume", flags.saves.resume,

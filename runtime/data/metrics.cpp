@@ -34,6 +34,8 @@ public:
     at_ = std::to_chars(at_, end_, value, std::chars_format::fixed, decimals).ptr;
   }
   void significant(double value, int digits) {
+    if (std::isnan(value)) // without a sign
+      return text("nan");
     at_ = std::to_chars(at_, end_, value, std::chars_format::general, digits).ptr;
   }
   int size() const { return static_cast<int>(at_ - begin_); }
@@ -78,6 +80,7 @@ int formatMetrics(const StepMetrics &metrics, char *buffer, int capacity) {
   member(line, "step_ms", metrics.stepMillis);
   member(line, "tokens_per_s", metrics.tokensPerSecond);
   member(line, "skipped", metrics.skipped);
+  member(line, "loss_scale", metrics.lossScale);
   member(line, "memory_peak", metrics.memoryPeak);
   member(line, "wire_bytes", metrics.wireBytes);
   member(line, "eval_loss", metrics.evalLoss);

@@ -18,6 +18,7 @@ struct StepMetrics {
   double stepMillis = kUnknown;
   double tokensPerSecond = kUnknown;
   int64_t skipped = -1;    // steps skipped so far
+  double lossScale = kUnknown; // of the next step, where losses are scaled
   int64_t memoryPeak = -1; // bytes per rank
   int64_t wireBytes = -1;  // bytes received per rank in this step
   double evalLoss = kUnknown;

@@ -13,7 +13,7 @@ namespace zerocc {
 constexpr uint32_t kConstantValue = uint32_t(1) << 31, kInputValue = kConstantValue + (uint32_t(1) << 30);
 
 /// Raised with every change of plan.proto.
-constexpr uint32_t kPlanVersion = 4;
+constexpr uint32_t kPlanVersion = 5;
 
 /// A plan of the forward pass alone: segment `infer` (and `init`), storages of kind OUTPUT, nothing that is trained.
 inline bool isInference(const plan::Plan &plan) {

@@ -64,7 +64,7 @@ Status ReferenceCheck::compareBuffers(const plan::Plan &plan, RankGroup &group) 
 Status ReferenceCheck::compareGradients(const plan::Plan &plan, Trainer &trainer) {
   gradientsCompared_ = true;
   double count = trainer.lossPair().second;
-  double factor = count > 0 ? plan.facts().static_count() / count : 0;
+  double factor = count > 0 ? plan.facts().static_count() / count / trainer.lossScale() : 0;
   return compareTensors(plan, trainer.group(), Tensor::gradient, factor);
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/training/trainer.h"
 
 #include "runtime/checkpoint/load.h"
+#include "runtime/plan/loss_scale.h"
 #include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/optimizers.h"
 #include "runtime/plan/scalars.h"
@@ -30,6 +31,10 @@ constexpr RunTimeValue kRunTimeValues[] = {
     {"total-steps", kScalarTotalSteps, "length of the schedule"},
     {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
     {"weight-decay", -1, "of matrices (vectors do not decay)"},
+    {"loss-scale", kScalarLossScale, "f16: what the loss is multiplied by (dynamic: as it stands now)"},
+    {"loss-scale-window", kScalarScaleWindow, "f16, dynamic: steps without an overflow after which it doubles"},
+    {"loss-scale-hysteresis", kScalarScaleHysteresis, "f16, dynamic: overflows before it halves"},
+    {"loss-scale-min", kScalarScaleLeast, "f16, dynamic: the least scale"},
 };
 
 /// "0.001"
@@ -51,6 +56,12 @@ bool isRead(const plan::Plan &plan, int scalar) {
     return optimizer->beta2 >= 0;
   case kScalarEps:
     return optimizer->eps >= 0;
+  case kScalarLossScale:
+    return plan.defaults().loss_scale() > 0;
+  case kScalarScaleWindow:
+  case kScalarScaleHysteresis:
+  case kScalarScaleLeast:
+    return plan.defaults().loss_scale_dynamic();
   case kScalarMomentum:
   case kScalarNesterov:
     return optimizer->momentum >= 0 && std::ranges::any_of(plan.storages(), [](const plan::Storage &storage) {
@@ -109,6 +120,9 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
                         : optimizer == "adagrad" ? defaults.rate_decay()
                                                  : defaults.dampening();
   scalars[kScalarStaticCount] = plan_.facts().static_count();
+  writeLossScale(defaults.loss_scale() > 0 ? defaults.loss_scale() : 1, defaults.loss_scale_dynamic(),
+                 static_cast<double>(defaults.loss_scale_window()),
+                 static_cast<double>(defaults.loss_scale_hysteresis()), defaults.loss_scale_min(), scalars);
   for (int g = 0; g < defaults.group_weight_decay_size() && g < kMaxGroups; ++g) {
     scalars[kScalarGroups + 2 * g] = defaults.group_weight_decay(g);
     scalars[kScalarGroups + 2 * g + 1] = defaults.group_lr_factor(g);
@@ -140,6 +154,15 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     if (found->scalar == kScalarClip && value > 0 && !plan_.facts().clipping())
       return Error("--set clip-grad-norm: the plan was compiled without clipping",
                    "compile with --clip-grad-norm; its value can be set at run time");
+    if (name.starts_with("loss-scale")) {
+      if (!isRead(plan_, found->scalar))
+        return Error("--set " + name + ": the plan has no " +
+                         (plan_.defaults().loss_scale() > 0 ? "dynamic loss scale" : "loss scale"),
+                     plan_.defaults().loss_scale() > 0 ? "compile with --loss-scale dynamic"
+                                                       : "compile with --precision f16");
+      if (!(value > 0) || !std::isfinite(value))
+        return Error("--set " + name + ": " + numberText(value) + " is not above 0");
+    }
     if (!isRead(plan_, found->scalar))
       return Error("--set " + name + ": the plan's optimizer, " + optimizer + ", does not read it",
                    found->scalar == kScalarMomentum || found->scalar == kScalarNesterov
@@ -188,7 +211,7 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<Stat
     ZEROCC_TRY(group_->runSegment("update"));
   }
   double scalars[kScalars];
-  ZEROCC_TRY(group_->executor(0).readStorage("scalars", scalars, sizeof scalars));
+  readScalars(scalars);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   StepReport report;
   report.step = ++step_;
@@ -196,13 +219,44 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<Stat
   report.lr = scalars[kScalarLr];
   report.gradNorm = scalars[kScalarGradNorm];
   report.skipped = static_cast<int64_t>(scalars[kScalarSkipped]);
-  report.skippedNow = scalars[kScalarSkip] != 0;
+  report.skippedInRow = static_cast<int64_t>(scalars[kScalarSkippedInRow]);
+  report.lossScale = scalars[kScalarLossScale];
   report.milliseconds = seconds * 1e3;
   report.samplesPerSecond = static_cast<double>(microSteps * group_->ranks() * plan_.micro_batch()) / seconds;
   int64_t wire = group_->executor(0).traffic().total();
   report.wireBytes = wire - wireBefore_;
   wireBefore_ = wire;
   return report;
+}
+
+void Trainer::readScalars(double *scalars) {
+  const Status read = group_->executor(0).readStorage("scalars", scalars, kScalars * sizeof(double));
+  assert(read && "every training plan has the scalar block: the verifier looks for it");
+  (void)read;
+}
+
+double Trainer::lossScale() {
+  double scalars[kScalars];
+  readScalars(scalars);
+  return scalars[kScalarLossScale];
+}
+
+std::string Trainer::skipCause() {
+  double scalars[kScalars];
+  readScalars(scalars);
+  const std::string step = "step " + std::to_string(static_cast<int64_t>(scalars[kScalarBadStep]) + 1);
+  int64_t bucket = static_cast<int64_t>(scalars[kScalarBadBucket]);
+  const auto element = static_cast<uint64_t>(scalars[kScalarBadElement]);
+  if (bucket < 0)
+    return "the loss of " + step;
+  for (const plan::Bucket &candidate : plan_.buckets())
+    if (candidate.trainable() && bucket-- == 0)
+      for (const plan::Range &range : candidate.ranges())
+        if (range.begin() <= element && element < range.end())
+          return "element " + std::to_string(element - range.begin()) + " of the gradient of \"" +
+                 plan_.parameters(static_cast<int>(range.parameter())).name() + "\" in " + step +
+                 (scalars[kScalarBadScale] != 1 ? ", at loss scale " + numberText(scalars[kScalarBadScale]) : "");
+  return "a gradient of " + step;
 }
 
 std::pair<double, double> Trainer::lossPair() {

@@ -15,7 +15,8 @@ struct StepReport {
   double loss = 0, lr = 0, gradNorm = 0, milliseconds = 0, samplesPerSecond = 0;
   int64_t skipped = 0;   // steps skipped so far: gradients were not finite
   int64_t wireBytes = 0; // received by rank 0 in this step
-  bool skippedNow = false;
+  int64_t skippedInRow = 0; // up to this step, it included
+  double lossScale = 1;     // of the next step
 };
 
 struct TrainerOptions {
@@ -42,6 +43,10 @@ public:
   RankGroup &group() { return *group_; }
   /// Sum of losses and count of labels over all ranks of the micro-steps since the last update.
   std::pair<double, double> lossPair();
+  /// What the backward of the next step is scaled by; 1 without loss scaling.
+  double lossScale();
+  /// What was first not to be finite in the row of skipped steps that has just gone on: step, parameter, element.
+  std::string skipCause();
   int64_t stepsDone() const { return step_; }
   /// Samples taken so far, by all ranks; of a resumed run, those before it included.
   int64_t samplesTaken() const { return step_ * samplesPerStep() + samplesAhead_; }
@@ -51,6 +56,7 @@ public:
 private:
   Trainer(const plan::Plan &plan, std::unique_ptr<RankGroup> group) : plan_(plan), group_(std::move(group)) {}
   Status writeScalars(const TrainerOptions &options);
+  void readScalars(double *scalars);
   Status fillInputs(Executor &executor, const DataSet &data, const Batch &batch);
   const char *variant(int64_t k) const;
   int64_t samplesPerStep() const {

@@ -344,27 +344,27 @@ TEST(ShapeRules, update) {
     EXPECT_EQ(inBucket(OpKind::NormPartial, {operand}), "f64[2]");
   EXPECT_EQ(inBucket(OpKind::NormPartial, {"f32[65]"}),
             "operand must be the whole bucket [128] or a rank's part [64], is f32[65]");
-  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[4,9]", "f64[64]"}), "f64[64]");
-  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[3,9]", "f64[64]"}), "exchanged must be f64[4,m], is f64[3,9]");
-  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[4,9]", "f64[63]"}), "scalars must be f64[64], is f64[63]");
-  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "bf16[64]", "f32[64]", "f32[64]", "f64[64]"}),
+  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[4,9]", "f64[128]"}), "f64[128]");
+  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[3,9]", "f64[128]"}), "exchanged must be f64[4,m], is f64[3,9]");
+  EXPECT_EQ(infer(OpKind::StepScalars, {"f64[4,9]", "f64[127]"}), "scalars must be f64[128], is f64[127]");
+  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "bf16[64]", "f32[64]", "f32[64]", "f64[128]"}),
             "f32[64] f32[64] f32[64]");
-  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "f32[128]", "f32[64]", "f32[64]", "f64[64]"}),
+  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "f32[128]", "f32[64]", "f32[64]", "f64[128]"}),
             "parameter f32[64] and gradient f32[128] differ in shape");
-  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "f32[64]", "f32[64]", "f16[64]", "f64[64]"}),
+  EXPECT_EQ(inBucket(OpKind::AdamW, {"f32[64]", "f32[64]", "f32[64]", "f16[64]", "f64[128]"}),
             "a state must be f32[64], is f16[64]");
-  EXPECT_EQ(inBucket(OpKind::AdamW, {"bf16[64]", "f32[64]", "f32[64]", "f32[64]", "f64[64]"}),
+  EXPECT_EQ(inBucket(OpKind::AdamW, {"bf16[64]", "f32[64]", "f32[64]", "f32[64]", "f64[128]"}),
             "the parameter must be f32[64], is bf16[64]");
-  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}), "f32[64]");
-  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[64]"}), "f32[64] f32[64]");
-  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]"}), "scalars must be f64[64], is f32[64]");
-  EXPECT_EQ(infer(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}), "needs a bucket");
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[128]"}), "f32[64]");
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[128]"}), "f32[64] f32[64]");
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]"}), "scalars must be f64[128], is f32[64]");
+  EXPECT_EQ(infer(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[128]"}), "needs a bucket");
   EXPECT_EQ(
-      inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("lion")}}),
+      inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f32[64]", "f64[128]"}, {{"kind", std::string("lion")}}),
       "f32[64] f32[64]");
-  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("rmsprop")}}),
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[128]"}, {{"kind", std::string("rmsprop")}}),
             "rmsprop keeps 1 states, given 0");
-  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[64]"}, {{"kind", std::string("adam")}}),
+  EXPECT_EQ(inBucket(OpKind::Sgd, {"f32[64]", "f32[64]", "f64[128]"}, {{"kind", std::string("adam")}}),
             "kind is \"adam\", which is none of sgd");
 }
 

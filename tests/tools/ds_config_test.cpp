@@ -43,8 +43,8 @@ const Case kCases[] = {
      {"--ranks", "4", "--micro-batch", "2", "--grad-accumulation", "3", "--lr", "0.01", "--stage", "2", "--total-steps",
       "40", "--warmup-steps", "7", "--precision", "f32", "--clip-grad-norm", "0.25"}},
     {"accelerate_no_optimizer", {"--ranks", "2", "--optimizer", "adam", "--lr", "2e-4"}},
-    {"fp16_dynamic", {"--ranks", "2"}, 1},
-    {"fp16_static", {"--ranks", "2"}, 1},
+    {"fp16_dynamic", {"--ranks", "2"}},
+    {"fp16_static", {"--ranks", "2"}},
     {"bf16_stage3", {"--ranks", "2"}, 0},
     {"nvme_offload", {"--ranks", "2"}, 1},
     {"onebit_adam", {}, 1},
@@ -290,22 +290,35 @@ TEST(DsKeys, KnowsThoseOfTheReference) {
     EXPECT_TRUE(known.count(key)) << key;
 }
 
-TEST(DsKeys, Bf16BecomesAFlagAndFp16IsRefused) {
-  EXPECT_FALSE(readDsConfig(R"({"fp16": {"enabled": true}})", "f", {}));
+TEST(DsKeys, PrecisionBecomesFlags) {
   EXPECT_FALSE(readDsConfig(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "f", {}));
+  using Map = std::map<std::string, std::string>;
   auto flagsOf = [](const std::string &text, const DsContext &context) {
     auto config = readDsConfig(text, "f", context);
     EXPECT_TRUE(config) << config.error().text();
-    std::map<std::string, std::string> flags;
+    Map flags;
     for (const DsFlag &flag : config->flags)
       flags[flag.flag] = flag.value;
     return flags;
   };
-  using Map = std::map<std::string, std::string>;
-  EXPECT_EQ(flagsOf(R"({"bf16": {"enabled": true}})", {}), (Map{{"--precision", "bf16"}, {"--clip-grad-norm", "1"}}));
+  const Map clip{{"--clip-grad-norm", "1"}};
+  auto with = [&](Map more) {
+    more.insert(clip.begin(), clip.end());
+    return more;
+  };
+  EXPECT_EQ(flagsOf(R"({"bf16": {"enabled": true}})", {}), with({{"--precision", "bf16"}}));
+  EXPECT_EQ(flagsOf(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 500,
+    "hysteresis": 3, "min_loss_scale": 0.5}})", {}),
+            with({{"--precision", "f16"},
+                  {"--loss-scale", "dynamic"},
+                  {"--loss-scale-initial-power", "12"},
+                  {"--loss-scale-window", "500"},
+                  {"--loss-scale-hysteresis", "3"},
+                  {"--loss-scale-min", "0.5"}}));
+  EXPECT_EQ(flagsOf(R"({"fp16": {"enabled": true, "loss_scale": 128, "loss_scale_window": 500}})", {}),
+            with({{"--precision", "f16"}, {"--loss-scale", "128"}}));
   const DsContext beside{1, {{"--precision", "f32"}}};
-  EXPECT_EQ(flagsOf(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12}})", beside),
-            (Map{{"--clip-grad-norm", "1"}}));
+  EXPECT_EQ(flagsOf(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12}})", beside), clip);
 }
 
 TEST(DsJson, PlacesAndErrors) {

@@ -1,11 +1,11 @@
 // cast: real -> integer truncates and clamps, NaN is 0; integer -> integer wraps; anything -> bool is x != 0;
 // wide real -> narrow real rounds to nearest even, once.
 
+#include "runtime/collectives/half.h"
 #include "runtime/kernels/cpu/elementwise.h"
 #include "runtime/kernels/cpu/prepare.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -96,20 +96,24 @@ template <typename From, typename To> void castLoop(void *y, const void *const *
     static_cast<To *>(y)[i] = convert<To>(static_cast<const From *>(x[0])[i]);
 }
 
-/// f32 -> bf16 on the bits alone: add half a unit in the last place (a bit less when the place is even), cut.
 void castF32ToBf16(void *y, const void *const *x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    auto bits = std::bit_cast<uint32_t>(static_cast<const float *>(x[0])[i]);
-    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    bool isNan = (bits & 0x7fffffff) > 0x7f800000;
-    static_cast<uint16_t *>(y)[i] = static_cast<uint16_t>(isNan ? (bits >> 16) | 0x40 : rounded);
-  }
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<uint16_t *>(y)[i] = toBf16(static_cast<const float *>(x[0])[i]);
 }
 
 void castBf16ToF32(void *y, const void *const *x, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    static_cast<float *>(y)[i] =
-        std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t *>(x[0])[i]) << 16);
+    static_cast<float *>(y)[i] = fromBf16(static_cast<const uint16_t *>(x[0])[i]);
+}
+
+void castF32ToF16(void *y, const void *const *x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<uint16_t *>(y)[i] = toF16(static_cast<const float *>(x[0])[i]);
+}
+
+void castF16ToF32(void *y, const void *const *x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<float *>(y)[i] = fromF16(static_cast<const uint16_t *>(x[0])[i]);
 }
 
 /// body(T()) for the element type of `dtype`.
@@ -150,6 +154,10 @@ FlatLoop castLoopOf(DType from, DType to) {
     return castF32ToBf16;
   if (from == DType::bf16 && to == DType::f32)
     return castBf16ToF32;
+  if (from == DType::f32 && to == DType::f16)
+    return castF32ToF16;
+  if (from == DType::f16 && to == DType::f32)
+    return castF16ToF32;
   return withElement(from, [&](auto source) {
     return withElement(to,
                        [](auto target) -> FlatLoop { return castLoop<decltype(source), decltype(target)>; });

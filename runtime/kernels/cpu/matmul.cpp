@@ -1,7 +1,7 @@
 // matmul: [..., M, K] x [..., K, N] in f32. OpenBLAS does the products, called once per matrix of the batch,
 // or once for many when they share the right operand; products too small for its overhead go to small_matmul.
 // Which one is used depends on shapes alone.
-// bf16: blocks of both operands are widened to f32 (exactly), multiplied as above, the sums of a block of the result
+// bf16, f16: blocks of both operands are widened to f32 (exactly), multiplied as above, the sums of a block of the result
 // kept in f32 over all of k and rounded once.
 
 #include "runtime/collectives/half.h"
@@ -99,7 +99,18 @@ struct WideBlocks {
   alignas(64) float a[kBlockM * kBlockK], b[kBlockK * kBlockN], c[kBlockM * kBlockN];
 };
 
+/// 16-bit floats as bits.
+struct Bf16 {
+  static float widened(uint16_t bits) { return fromBf16(bits); }
+  static uint16_t rounded(float value) { return toBf16(value); }
+};
+struct F16 {
+  static float widened(uint16_t bits) { return fromF16(bits); }
+  static uint16_t rounded(float value) { return toF16(value); }
+};
+
 /// rows x columns from (row, column) of a matrix, row-major and packed.
+template <typename Narrow>
 void widenBlock(float *to, const uint16_t *from, const MatrixRead &read, int64_t row, int64_t rows, int64_t column,
                 int64_t columns) {
   const int64_t rowStride = read.transposed ? 1 : read.leading, columnStride = read.transposed ? read.leading : 1;
@@ -107,14 +118,15 @@ void widenBlock(float *to, const uint16_t *from, const MatrixRead &read, int64_t
   if (!read.transposed) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < columns; ++c)
-        to[r * columns + c] = fromBf16(from[r * rowStride + c]);
+        to[r * columns + c] = Narrow::widened(from[r * rowStride + c]);
     return;
   }
   for (int64_t c = 0; c < columns; ++c)
     for (int64_t r = 0; r < rows; ++r)
-      to[r * columns + c] = fromBf16(from[c * columnStride + r]);
+      to[r * columns + c] = Narrow::widened(from[c * columnStride + r]);
 }
 
+template <typename Narrow>
 void multiplyNarrow(const MatMulState &state, uint16_t *result, const uint16_t *a, const uint16_t *b) {
   static thread_local WideBlocks blocks;
   for (int64_t column = 0; column < state.n; column += kBlockN)
@@ -122,18 +134,19 @@ void multiplyNarrow(const MatMulState &state, uint16_t *result, const uint16_t *
       const int64_t m = std::min(kBlockM, state.m - row), n = std::min(kBlockN, state.n - column);
       for (int64_t inner = 0; inner < state.k; inner += kBlockK) {
         const int64_t k = std::min(kBlockK, state.k - inner);
-        widenBlock(blocks.a, a, state.a, row, m, inner, k);
-        widenBlock(blocks.b, b, state.b, inner, k, column, n);
+        widenBlock<Narrow>(blocks.a, a, state.a, row, m, inner, k);
+        widenBlock<Narrow>(blocks.b, b, state.b, inner, k, column, n);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<blasint>(m), static_cast<blasint>(n),
                     static_cast<blasint>(k), 1.0f, blocks.a, static_cast<blasint>(k), blocks.b,
                     static_cast<blasint>(n), inner == 0 ? 0.0f : 1.0f, blocks.c, static_cast<blasint>(n));
       }
       for (int64_t r = 0; r < m; ++r)
         for (int64_t c = 0; c < n; ++c)
-          result[(row + r) * state.leadingC + column + c] = toBf16(blocks.c[r * n + c]);
+          result[(row + r) * state.leadingC + column + c] = Narrow::rounded(blocks.c[r * n + c]);
     }
 }
 
+template <typename Narrow>
 void runNarrowMatMul(const KernelCall &call) {
   const auto &state = stateOf<MatMulState>(call);
   auto *c = pointer<uint16_t>(call.results[0]);
@@ -147,7 +160,7 @@ void runNarrowMatMul(const KernelCall &call) {
   const LoopPlan &batch = state.batch;
   forEachRow(batch, [&](const int64_t *at) {
     for (int64_t i = 0; i < batch.innerLength(); ++i)
-      multiplyNarrow(state, c + at[0] + i * batch.innerStride(0), a + at[1] + i * batch.innerStride(1),
+      multiplyNarrow<Narrow>(state, c + at[0] + i * batch.innerStride(0), a + at[1] + i * batch.innerStride(1),
                      b + at[2] + i * batch.innerStride(2));
   });
 }
@@ -167,9 +180,9 @@ Status prepareMatMul(KernelCall &call) {
   (void)blasReady;
   ZEROCC_TRY(expectCounts(call, 2, 1));
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &c = call.results[0];
-  if ((a.dtype != DType::f32 && a.dtype != DType::bf16) || b.dtype != a.dtype || c.dtype != a.dtype)
-    return refuse(call, "f32 or bf16 only");
-  const bool isNarrow = a.dtype == DType::bf16;
+  const bool isKnown = a.dtype == DType::f32 || a.dtype == DType::bf16 || a.dtype == DType::f16;
+  if (!isKnown || b.dtype != a.dtype || c.dtype != a.dtype)
+    return refuse(call, "f32, bf16 or f16 only");
   if (a.rank < 2 || a.rank != b.rank || a.rank != c.rank)
     return refuse(call, "operands and result must have one rank of at least 2");
   if (!c.contiguous())
@@ -204,7 +217,9 @@ Status prepareMatMul(KernelCall &call) {
       return refuse(call, "a matrix dimension above 2^31 - 1");
   state.small = findSmallMatMul(state.m, state.n, state.k);
   setState(call, state);
-  call.run = isNarrow ? runNarrowMatMul : runMatMul;
+  call.run = a.dtype == DType::f32    ? runMatMul
+             : a.dtype == DType::bf16 ? runNarrowMatMul<Bf16>
+                                      : runNarrowMatMul<F16>;
   return success();
 }
 

@@ -307,7 +307,7 @@ static Status prepareOptimizer(KernelCall &call) {
       return refuse(call, "result " + std::to_string(i) + " must lie on its operand");
   const TensorView &scalars = call.inputs.back();
   if (scalars.dtype != DType::f64 || scalars.elements() != kScalars || !scalars.contiguous())
-    return refuse(call, "scalars must be f64[64], is " + describe(scalars));
+    return refuse(call, "scalars must be f64[" + std::to_string(kScalars) + "], is " + describe(scalars));
 
   OptimizerState state;
   state.updated = {0, INT64_MAX};

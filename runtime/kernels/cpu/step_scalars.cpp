@@ -2,6 +2,7 @@
 // the same.
 
 #include "runtime/kernels/cpu/prepare.h"
+#include "runtime/plan/loss_scale.h"
 #include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/scalars.h"
 
@@ -11,10 +12,12 @@
 namespace zerocc {
 namespace {
 
-/// Columns of a rank's row: loss sum, count, then per bucket sum of squares and number of non-finite
-/// elements.
+/// What the ranks' rows come to. Columns of a row: loss sum, count, then per bucket what norm_partial gives.
 struct Exchange {
-  double loss = 0, count = 0, squares = 0, nonFinite = 0;
+  double loss = 0, count = 0, squares = 0;
+  double badBucket = -1, badElement = -1; // the first gradient that is not finite, none: -1
+
+  bool isFinite() const { return badBucket < 0 && std::isfinite(squares) && std::isfinite(loss); }
 };
 
 struct StepState {
@@ -23,7 +26,8 @@ struct StepState {
 };
 
 /// Sums in rank order, in a rank in bucket order. Replicas hold equal gradient parts: the first replica
-/// counts.
+/// counts. Buckets are in reverse order of use and parts in rank order: of what is not finite, the first bucket's first
+/// element is the one that the backward met first.
 Exchange combine(const StepState &state, const double *rows) {
   Exchange out;
   for (int64_t rank = 0; rank < state.ranks; ++rank) {
@@ -34,7 +38,11 @@ Exchange combine(const StepState &state, const double *rows) {
       continue;
     for (int64_t column = 2; column + 1 < state.columns; column += 2) {
       out.squares += row[column];
-      out.nonFinite += row[column + 1];
+      const double bucket = static_cast<double>(column / 2 - 1);
+      if (row[column + 1] != 0 && (out.badBucket < 0 || bucket < out.badBucket)) {
+        out.badBucket = bucket;
+        out.badElement = row[column + 1] - 1;
+      }
     }
   }
   return out;
@@ -45,15 +53,14 @@ void runStepScalars(const KernelCall &call) {
   double *scalars = pointer<double>(call.results[0]);
   Exchange sums = combine(state, pointer<const double>(call.inputs[0]));
 
-  // Gradients are sums over all labels, seeded as if each micro-batch had staticCount of them.
-  double mean = sums.count > 0 ? scalars[kScalarStaticCount] / sums.count : 0;
+  // Gradients are sums over all labels, times the loss scale, seeded as if each micro-batch had staticCount of them.
+  double mean = sums.count > 0 ? scalars[kScalarStaticCount] / sums.count / scalars[kScalarLossScale] : 0;
   double norm = std::sqrt(sums.squares) * mean;
   double loss = sums.count > 0 ? sums.loss / sums.count : 0;
   double factor = mean;
   if (scalars[kScalarClip] > 0) // torch.nn.utils.clip_grad_norm_
     factor *= std::min(1.0, scalars[kScalarClip] / (norm + 1e-6));
-  bool skip =
-      sums.nonFinite > 0 || !std::isfinite(sums.squares) || !std::isfinite(norm) || !std::isfinite(sums.loss);
+  const bool skip = !sums.isFinite() || !std::isfinite(norm);
 
   scalars[kScalarLr] = scheduledRate(scalars);
   scalars[kScalarBeta1] = scheduledBeta1(scalars);
@@ -63,10 +70,20 @@ void runStepScalars(const KernelCall &call) {
   scalars[kScalarFactor] = skip ? 0 : factor;
   scalars[kScalarSkip] = skip;
   scalars[kScalarStep] += 1;
+  const double scale = scalars[kScalarLossScale];
+  moveLossScale(scalars, skip);
   if (skip) {
+    if (scalars[kScalarSkippedInRow] == 0) {
+      scalars[kScalarBadStep] = scalars[kScalarStep] - 1;
+      scalars[kScalarBadBucket] = sums.badBucket;
+      scalars[kScalarBadElement] = sums.badElement;
+      scalars[kScalarBadScale] = scale;
+    }
+    scalars[kScalarSkippedInRow] += 1;
     scalars[kScalarSkipped] += 1;
     return;
   }
+  scalars[kScalarSkippedInRow] = 0;
   scalars[kScalarUpdates] += 1;
   scalars[kScalarCorrection1] = 1 - std::pow(scalars[kScalarBeta1], scalars[kScalarUpdates]);
   scalars[kScalarCorrection2] = 1 - std::pow(scalars[kScalarBeta2], scalars[kScalarUpdates]);

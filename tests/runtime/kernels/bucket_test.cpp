@@ -98,15 +98,19 @@ TEST(NormPartial, CutsIntoMembersDoNotChangeBits) {
   }
 }
 
-TEST(NormPartial, CountsWhatIsNotFinite) {
+TEST(NormPartial, FindsWhatIsFirstNotFinite) {
   Random random(83);
   Tensor x = randomTensor(random, DType::f32, {12288});
-  BucketLayout bucket = layoutOf(0, 1);
-  x.data<float>()[3] = std::nanf("");
-  x.data<float>()[5000] = INFINITY;
-  x.data<float>()[9100] = -INFINITY;
   x.data<float>()[110] = INFINITY; // padding
-  EXPECT_EQ(normOf(x, bucket)[1], 3);
+  BucketLayout all = layoutOf(0, 1);
+  ASSERT_FALSE(isMember(all, 110));
+  EXPECT_EQ(normOf(x, all)[1], 0);
+  for (int64_t at : {9100, 5001, 5000, 3, 0}) {
+    ASSERT_TRUE(isMember(all, at));
+    x.data<float>()[at] = at % 2 ? std::nanf("") : INFINITY;
+    EXPECT_EQ(normOf(x, all)[1], at + 1);
+  }
+  EXPECT_EQ(normOf(partOf(x, layoutOf(1, 2)), layoutOf(1, 2))[1], 9101) << "elements are the bucket's";
 }
 
 std::vector<double> updateScalars() {

@@ -48,9 +48,9 @@ TEST(MatMul, SmallAndLargeInEveryArrangement) {
   });
 }
 
-/// A product of bf16 operands, in every arrangement, is that of the same values in f32, rounded once. Values are small
+/// A product of 16-bit operands, in every arrangement, is that of the same values in f32, rounded once. Values are small
 /// integers, so that every order of summation gives the exact sum and bits must agree.
-TEST(MatMul, Bf16IsF32RoundedOnce) {
+void expectF32RoundedOnce(DType dtype, uint16_t (*rounded)(float)) {
   Random random(43);
   constexpr int64_t sizes[] = {1, 2, 7, 33, 130, 300};
   for (int round = 0; round < 60; ++round) {
@@ -62,17 +62,17 @@ TEST(MatMul, Bf16IsF32RoundedOnce) {
     const bool transA = random() % 2, transB = random() % 2;
     Tensor wideA = matrix(random, batch, transA ? k : m, transA ? m : k, random() % 2, random() % 4 == 0);
     Tensor wideB = matrix(random, batch, transB ? n : k, transB ? k : n, random() % 2, random() % 2);
-    auto narrowed = [](Tensor &wide) {
+    auto narrowed = [&](Tensor &wide) {
       Tensor narrow;
       narrow.storage.resize(wide.storage.size() / 2);
       auto *from = wide.data<float>();
       auto *to = reinterpret_cast<uint16_t *>(narrow.storage.data());
       for (size_t i = 0; i < wide.storage.size() / 4; ++i) {
         from[i] = std::round(from[i] * 9);
-        to[i] = toBf16(from[i]);
+        to[i] = rounded(from[i]);
       }
       narrow.view = wide.view;
-      narrow.view.dtype = DType::bf16;
+      narrow.view.dtype = dtype;
       narrow.view.data = narrow.storage.data();
       return narrow;
     };
@@ -82,13 +82,16 @@ TEST(MatMul, Bf16IsF32RoundedOnce) {
     Dims dims = batch;
     dims.append({m, n});
     Tensor wide = std::move(runKernel(OpKind::MatMul, attributes, {&wideA, &wideB}, {{DType::f32, dims}})[0]);
-    Tensor narrow = std::move(runKernel(OpKind::MatMul, attributes, {&a, &b}, {{DType::bf16, dims}})[0]);
+    Tensor narrow = std::move(runKernel(OpKind::MatMul, attributes, {&a, &b}, {{dtype, dims}})[0]);
     const auto *expected = wide.data<float>();
     const auto *got = narrow.data<uint16_t>();
     for (int64_t i = 0; i < narrow.view.elements(); ++i)
-      ASSERT_EQ(got[i], toBf16(expected[i])) << i << ": " << expected[i];
+      ASSERT_EQ(got[i], rounded(expected[i])) << i << ": " << expected[i];
   }
 }
+
+TEST(MatMul, Bf16IsF32RoundedOnce) { expectF32RoundedOnce(DType::bf16, toBf16); }
+TEST(MatMul, F16IsF32RoundedOnce) { expectF32RoundedOnce(DType::f16, toF16); }
 
 TEST(MatMul, DeepAndFlatProducts) {
   Random random(41);

@@ -1,7 +1,11 @@
+#include "runtime/plan/loss_scale.h"
+#include "runtime/plan/lr_schedule.h"
 #include "runtime/plan/scalars.h"
 #include "tests/runtime/kernels/kernel_case.h"
 
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 namespace zerocc {
 namespace {
@@ -15,8 +19,9 @@ struct Step {
     scalars[kScalarBeta1] = 0.9;
     scalars[kScalarBeta2] = 0.99;
     scalars[kScalarStaticCount] = 8;
+    scalars[kScalarLossScale] = 1;
   }
-  /// One step on rows of [loss, count, (squares, nonFinite)…].
+  /// One step on rows of [loss, count, (squares, 1 + first element that is not finite or 0)…].
   void run(const std::vector<std::vector<double>> &rows) {
     std::vector<double> flat;
     for (const std::vector<double> &row : rows)
@@ -87,6 +92,85 @@ TEST(StepScalars, SkipsWhatIsNotFinite) {
     EXPECT_EQ(s[kScalarSkipped], 1);
     EXPECT_EQ(s[kScalarUpdates], 1);
   }
+}
+
+TEST(StepScalars, NamesWhatWasFirstNotFinite) {
+  Step s;
+  s.run({{1, 4, 1, 0, 1, 0}, {1, 4, 1, 0, 1, 0}});
+  EXPECT_EQ(s[kScalarSkippedInRow], 0);
+  s.run({{1, 4, 1, 0, 1, 6}, {1, 4, 1, 0, 1, 3}}); // rank 0 owns the first elements of a bucket
+  EXPECT_EQ(s[kScalarSkippedInRow], 1);
+  EXPECT_EQ(s[kScalarBadStep], 1);
+  EXPECT_EQ(s[kScalarBadBucket], 1);
+  EXPECT_EQ(s[kScalarBadElement], 5);
+  s.run({{1, 4, 1, 9, 1, 0}, {1, 4, 1, 0, 1, 0}}); // the row's first is kept
+  EXPECT_EQ(s[kScalarSkippedInRow], 2);
+  EXPECT_EQ(s[kScalarBadStep], 1);
+  EXPECT_EQ(s[kScalarBadBucket], 1);
+  s.run({{1, 4, 1, 0, 1, 0}, {1, 4, 1, 0, 1, 0}});
+  EXPECT_EQ(s[kScalarSkippedInRow], 0);
+  s.run({{1, 4, 1, 0, 1, 7}, {1, 4, 1, 41, 1, 0}}); // the first bucket, whoever holds its part
+  EXPECT_EQ(s[kScalarBadStep], 4);
+  EXPECT_EQ(s[kScalarBadBucket], 0);
+  EXPECT_EQ(s[kScalarBadElement], 40);
+  s.run({{1, 4, 1, 0, 1, 0}, {1, 4, 1, 0, 1, 0}});
+  s.run({{INFINITY, 4, 1, 0, 1, 0}, {1, 4, 1, 0, 1, 0}});
+  EXPECT_EQ(s[kScalarBadBucket], -1);
+}
+
+TEST(StepScalars, TakesTheLossScaleOutOfNormAndFactor) {
+  Step s, scaled;
+  scaled.scalars[kScalarLossScale] = 1024;
+  s.scalars[kScalarClip] = scaled.scalars[kScalarClip] = 2;
+  s.run({{1, 4, 9, 0}, {1, 4, 16, 0}});
+  scaled.run({{1, 4, 9.0 * 1024 * 1024, 0}, {1, 4, 16.0 * 1024 * 1024, 0}});
+  EXPECT_EQ(scaled[kScalarLoss], s[kScalarLoss]);
+  EXPECT_EQ(scaled[kScalarGradNorm], s[kScalarGradNorm]);
+  EXPECT_EQ(scaled[kScalarFactor], s[kScalarFactor] / 1024);
+  EXPECT_EQ(scaled[kScalarLossScale], 1024); // static
+}
+
+/// tests/runtime/kernels/loss_scales.txt: "window hysteresis least | overflows | scales", by record_loss_scales.py.
+TEST(StepScalars, MovesTheLossScaleAsDeepSpeed) {
+  std::ifstream file(ZEROCC_SOURCE_DIR "/tests/runtime/kernels/loss_scales.txt");
+  int cases = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    std::istringstream text(line);
+    double power, window, hysteresis, least;
+    std::string bar, overflows;
+    ASSERT_TRUE(text >> power >> window >> hysteresis >> least >> bar >> overflows >> bar) << line;
+    Step s;
+    writeLossScale(std::ldexp(1, static_cast<int>(power)), true, window, hysteresis, least, s.scalars.data());
+    for (size_t i = 0; i < overflows.size(); ++i) {
+      const double bad = overflows[i] == 'x' ? 1 : 0;
+      s.run({{1, 4, 1, 0}, {1, 4, 1, bad}});
+      EXPECT_EQ(s[kScalarSkip], bad);
+      double scale = 0;
+      ASSERT_TRUE(text >> scale);
+      EXPECT_EQ(s[kScalarLossScale], scale) << line << ", step " << i;
+    }
+  }
+  EXPECT_EQ(cases, 6);
+}
+
+/// The rates of tests/runtime/training/deepspeed_schedules.txt, step by step: nothing that a step writes may lie on what
+/// the schedule reads.
+TEST(StepScalars, KeepsTheSchedule) {
+  std::ifstream file(ZEROCC_SOURCE_DIR "/tests/runtime/training/deepspeed_schedules.txt");
+  int cases = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    const size_t first = line.find(" | ");
+    Step s;
+    s.scalars[kScalarBaseLr] = 0.02;
+    ASSERT_TRUE(bool(writeSchedule(line.substr(0, first), s.scalars.data()))) << line;
+    std::istringstream rates(line.substr(first + 3));
+    for (double rate = 0; rates >> rate;) {
+      s.run({{1, 4, 1, 0}, {1, 4, 1, 0}});
+      EXPECT_NEAR(s[kScalarLr], rate, 1e-12) << line.substr(0, first) << ", update " << s[kScalarUpdates];
+    }
+    EXPECT_EQ(s[kScalarUpdates], 24);
+  }
+  EXPECT_EQ(cases, 12);
 }
 
 TEST(StepScalars, WithoutLabelsThereIsNothingToLearn) {
