@@ -40,8 +40,16 @@ OPTIMIZERS = {
     "nesterov": lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.8, nesterov=True, foreach=False),
     "lion": lambda groups: Lion(groups, lr=5e-4, betas=(0.9, 0.99)),
     "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=2e-3, alpha=0.98, eps=1e-6, foreach=False),
+    "groups": lambda groups: torch.optim.AdamW(groups, lr=2e-3, foreach=False),
     "adagrad": lambda groups: torch.optim.Adagrad(groups, lr=0.02, eps=1e-6, foreach=False),
 }
+
+
+def grouped(parameters, weight_decay):
+    """The first layer slower and decaying as a whole, the last faster, the others as record.groups has them."""
+    first, last, others = parameters[:2], parameters[-2:], parameters[2:-2]
+    fast = [{**group, "lr": 4e-3} for group in record.groups(last, weight_decay)]
+    return [{"params": first, "lr": 2e-4, "weight_decay": 0.3}, *fast, *record.groups(others, weight_decay)]
 
 
 def record_model(name):
@@ -50,8 +58,8 @@ def record_model(name):
     names = record.Parameters(module, onnx.load(str(export.FOLDER / f"{name}.onnx")))
     result = {}
     for kind, make in OPTIMIZERS.items():
-        def optimizer(parameters, make=make):
-            return make(record.groups(parameters, 0.1))
+        def optimizer(parameters, make=make, kind=kind):
+            return make((grouped if kind == "groups" else record.groups)(parameters, 0.1))
         trained = record.train(module, recording, data, optimizer, names)
         exact = record.train(module, recording, data, optimizer, names, dtype=torch.float64)
         for key, value in trained.items():

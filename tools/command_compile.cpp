@@ -5,6 +5,7 @@
 #include "tools/command_inspect.h"
 #include "tools/compile_flags.h"
 #include "tools/ds_config.h"
+#include "tools/parameter_groups.h"
 
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -50,7 +51,7 @@ struct CompileFlags {
   std::set<std::string> given; // flags that were on the command line, or come from --config
   std::optional<DsConfig> deepSpeed;
   std::string schedule = "constant";
-  std::vector<std::string> outputs;
+  std::vector<std::string> outputs, groups;
   bool infers() const { return mode == "inference"; }
   uint64_t warmup = 0, total = 0, seed = 0;
   std::string dumpDir, printAfter, stopAfter;
@@ -213,7 +214,7 @@ Status checkLossScale(const CompileFlags &flags) {
   return success();
 }
 
-plan::RunDefaults runDefaults(const CompileFlags &flags) {
+plan::RunDefaults runDefaults(const CompileFlags &flags, const PlanGroups &groups) {
   plan::RunDefaults defaults;
   defaults.set_lr(flags.lr);
   defaults.set_beta1(flags.beta1);
@@ -242,9 +243,10 @@ plan::RunDefaults runDefaults(const CompileFlags &flags) {
       defaults.set_loss_scale_min(scale.least);
     }
   }
-  for (double decay : {flags.weightDecay, flags.vectorDecay}) {
-    defaults.add_group_weight_decay(decay);
-    defaults.add_group_lr_factor(1);
+  for (const PlanGroups::Group &group : groups.groups) {
+    defaults.add_group_weight_decay(group.weightDecay);
+    defaults.add_group_lr_factor(group.lrFactor);
+    defaults.add_group_follows_decay(group.followsDecay);
   }
   return defaults;
 }
@@ -312,8 +314,13 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (flags.output.empty() && flags.stopAfter.empty())
     return Error("there is no -o PLAN.zplan", "name the plan to write, or stop early with --stop-after PASS");
 
+  ZEROCC_ASSIGN(const std::vector<GroupFlag> groupFlags, parseGroups(flags.groups));
+
   auto begin = std::chrono::steady_clock::now();
   ZEROCC_ASSIGN(ImportOptions importOptions, flags.model.importOptions());
+  for (const GroupFlag &group : groupFlags)
+    if (group.frozen)
+      importOptions.freeze.insert(importOptions.freeze.end(), group.patterns.begin(), group.patterns.end());
   ImportReport importReport;
   ZEROCC_ASSIGN(auto imported, importOnnx(flags.model.model, importOptions, &importReport));
   if (flags.infers() && importReport.training) { // without what training_info adds to the graph
@@ -329,9 +336,13 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   if (importReport.training)
     ZEROCC_TRY(applyTraining(*importReport.training, flags));
   ZEROCC_ASSIGN(Decisions decisions, makeDecisions(flags, stageAuto));
+  PlanGroups groups;
   if (!flags.infers()) {
     ZEROCC_TRY(checkOptimizerFlags(flags, decisions));
     ZEROCC_TRY(checkLossScale(flags));
+    ZEROCC_ASSIGN(groups, assignGroups(groupFlags, flags.weightDecay, flags.vectorDecay, *imported));
+  } else {
+    ZEROCC_ASSIGN(groups, assignGroups({}, 0, 0, *imported));
   }
   decisions.outputs = flags.outputs;
   if (flags.infers()) {
@@ -379,9 +390,10 @@ Status compileModel(CompileFlags flags, const std::string &commandLine) {
   emit.microBatch = decisions.microBatch;
   emit.modelFingerprint = importReport.fingerprint;
   emit.graphFingerprint = fingerprint(compiled->graphText);
-  emit.groups = {"decay", "no-decay"};
+  for (const PlanGroups::Group &group : groups.groups)
+    emit.groups.push_back(group.name);
   if (!flags.infers())
-    emit.defaults = runDefaults(flags);
+    emit.defaults = runDefaults(flags, groups);
   for (const ImportedParameter &parameter : importReport.parameters)
     if (!parameter.copies.empty() || !parameter.transposedCopies.empty())
       emit.copies[parameter.name] = {parameter.copies, parameter.transposedCopies};
@@ -447,6 +459,10 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
   command->add_option(
       "--weight-decay", flags->weightDecay,
       "of matrices; vectors do not decay (run-time default; 0.01, adam, lion, rmsprop, adagrad 0)");
+  command->add_option("--group", flags->groups,
+                      "NAME=PATTERN[:lr-factor=F,weight-decay=W,frozen]: parameters whose names match, with a factor on the "
+                      "learning rate and a weight decay of their own (run-time defaults); the first group that matches; "
+                      "repeatable, NAME again adds a pattern");
   command->add_option("--beta1", flags->beta1, "of adamw, adam, lion (run-time default; 0.9)");
   command->add_option("--beta2", flags->beta2, "of adamw, adam 0.999, lion, rmsprop 0.99 (run-time default)");
   command->add_option("--eps", flags->eps, "of adamw, adam, rmsprop 1e-8, adagrad 1e-10 (run-time default)");
@@ -486,7 +502,7 @@ void addCompileCommand(CLI::App &app, Run &run, const std::string &commandLine) 
     run = [flags, command, commandLine] {
       if (Status ok = applyConfig(*flags, *command); !ok)
         return refuse(ok.error());
-      for (const char *flag : {"--loss", "--optimizer", "--lr", "--weight-decay", "--beta1", "--beta2", "--eps",
+      for (const char *flag : {"--loss", "--optimizer", "--lr", "--group", "--weight-decay", "--beta1", "--beta2", "--eps",
                                "--momentum", "--nesterov", "--reduce", "--grad-accumulation", "--keep", "--label-smoothing",
                                "--ignore-index", "--clip-grad-norm", "--lr-schedule", "--warmup-steps", "--total-steps",
                                "--min-lr", "--sync-batchnorm", "--train-batchnorm"})

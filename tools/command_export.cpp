@@ -89,7 +89,7 @@ void findLossInput(const plan::Plan &plan, const std::vector<std::string> &model
     }
 }
 
-void describeUpdate(const plan::Plan &plan, TrainingExport &what) {
+Status describeUpdate(const plan::Plan &plan, TrainingExport &what) {
   const plan::RunDefaults &defaults = plan.defaults();
   what.optimizer = plan.facts().optimizer();
   TrainingForm &form = what.form;
@@ -112,8 +112,12 @@ void describeUpdate(const plan::Plan &plan, TrainingExport &what) {
     out.copies.assign(parameter.copies().begin(), parameter.copies().end());
     out.transposedCopies.assign(parameter.transposed_copies().begin(), parameter.transposed_copies().end());
     out.trainable = parameter.trainable();
+    if (group < defaults.group_lr_factor_size() && defaults.group_lr_factor(group) != 1)
+      return Error("the learning rate of \"" + parameter.name() + "\" has a factor, which ONNX's updates do not have",
+                   "compile without --group …:lr-factor=");
     out.decay = group < defaults.group_weight_decay_size() ? defaults.group_weight_decay(group) : 0;
   }
+  return success();
 }
 
 Status exportPlan(const ExportFlags &flags) {
@@ -130,7 +134,7 @@ Status exportPlan(const ExportFlags &flags) {
     return ok.error().in(flags.plan);
   ZEROCC_ASSIGN(std::vector<std::string> inputs, modelInputs(flags.model, flags.followLinks));
   findLossInput(plan, inputs, what);
-  describeUpdate(plan, what);
+  ZEROCC_TRY(describeUpdate(plan, what));
   ZEROCC_TRY(exportTraining(flags.model, what, flags.output, flags.followLinks));
   std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.output).c_str());
   return success();

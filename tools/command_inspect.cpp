@@ -119,6 +119,28 @@ std::string stepText(const plan::Plan &plan) {
   return text + " a step";
 }
 
+/// A parameter group of a training plan, with its run-time defaults.
+struct PlanGroup {
+  std::string name;
+  bool isNamed = false; // by --group
+  double weightDecay = 0, lrFactor = 1;
+  int64_t elements = 0, tensors = 0; // of trainable parameters
+};
+
+std::vector<PlanGroup> groupsOf(const plan::Plan &plan) {
+  const plan::RunDefaults &defaults = plan.defaults();
+  std::vector<PlanGroup> groups;
+  for (int g = 0; g < plan.groups_size() && g < defaults.group_weight_decay_size(); ++g)
+    groups.push_back({plan.groups(g), g >= 2, defaults.group_weight_decay(g),
+                      g < defaults.group_lr_factor_size() ? defaults.group_lr_factor(g) : 1});
+  for (const plan::Parameter &parameter : plan.parameters())
+    if (parameter.trainable() && parameter.group() < groups.size()) {
+      groups[parameter.group()].elements += elementsOfDims(parameter.dims());
+      ++groups[parameter.group()].tensors;
+    }
+  return groups;
+}
+
 std::string optimizerText(const plan::Plan &plan) {
   const plan::RunDefaults &defaults = plan.defaults();
   std::string text = plan.facts().optimizer() + ", lr " + realText(defaults.lr());
@@ -141,8 +163,8 @@ std::string optimizerText(const plan::Plan &plan) {
   if (defaults.dampening() != 0 || defaults.rate_decay() != 0 || plan.facts().optimizer() == "onnx_adam")
     text += ", T from " + std::to_string(defaults.first_count());
   double decay = 0;
-  for (double value : defaults.group_weight_decay())
-    decay = std::max(decay, value);
+  for (const PlanGroup &group : groupsOf(plan))
+    decay = std::max(decay, group.isNamed ? 0 : group.weightDecay);
   if (decay != 0)
     text += ", weight decay " + realText(decay);
   text += plan.facts().clipping() ? ", gradients clipped to norm " + realText(defaults.clip_grad_norm()) : "";
@@ -243,6 +265,14 @@ std::string scheduleLine(const plan::Plan &plan) {
          formatFlops(static_cast<int64_t>(plan.facts().step_flops()));
 }
 
+void addGroups(const plan::Plan &plan, Table &table) {
+  for (const PlanGroup &group : groupsOf(plan))
+    if (group.isNamed)
+      table.add({"group", group.name + ": " + counted(group.elements, "parameter", "parameters") + " in " +
+                              counted(group.tensors, "tensor", "tensors") + ", learning rate x " +
+                              realText(group.lrFactor) + ", weight decay " + realText(group.weightDecay)});
+}
+
 } // namespace
 
 std::string planSummary(const plan::Plan &plan, bool withNotes) {
@@ -258,6 +288,7 @@ std::string planSummary(const plan::Plan &plan, bool withNotes) {
   if (!isInference(plan)) {
     head.add({"loss", plan.facts().loss().empty() ? "the model's own" : plan.facts().loss()});
     head.add({"optimizer", optimizerText(plan)});
+    addGroups(plan, head);
   }
   for (const plan::Storage &storage : plan.storages())
     if (storage.kind() == plan::Storage::OUTPUT)
@@ -475,6 +506,16 @@ public:
       json_.attribute("parameters", parameterElements(plan_));
       json_.attribute("tensors", plan_.parameters_size());
       json_.attribute("nodes", static_cast<int64_t>(plan_.facts().nodes()));
+    });
+    json_.attributeArray("groups", [&] {
+      for (const PlanGroup &group : groupsOf(plan_))
+        json_.object([&] {
+          json_.attribute("name", group.name);
+          json_.attribute("parameters", group.elements);
+          json_.attribute("tensors", group.tensors);
+          json_.attribute("lr_factor", group.lrFactor);
+          json_.attribute("weight_decay", group.weightDecay);
+        });
     });
     json_.attributeObject("memory", [&] { memory(); });
     json_.attributeObject("traffic", [&] { traffic(); });

@@ -30,7 +30,7 @@ constexpr RunTimeValue kRunTimeValues[] = {
     {"warmup-steps", kScalarWarmupSteps, "linear warm-up of the learning rate"},
     {"total-steps", kScalarTotalSteps, "length of the schedule"},
     {"min-lr", kScalarMinLr, "learning rate at the end of the schedule"},
-    {"weight-decay", -1, "of matrices (vectors do not decay)"},
+    {"weight-decay", -1, "of matrices (vectors do not decay) outside of groups that have their own"},
     {"loss-scale", kScalarLossScale, "f16: what the loss is multiplied by (dynamic: as it stands now)"},
     {"loss-scale-window", kScalarScaleWindow, "f16, dynamic: steps without an overflow after which it doubles"},
     {"loss-scale-hysteresis", kScalarScaleHysteresis, "f16, dynamic: overflows before it halves"},
@@ -70,6 +70,23 @@ bool isRead(const plan::Plan &plan, int scalar) {
   default:
     return true;
   }
+}
+
+/// Where GROUP.lr-factor or GROUP.weight-decay lies in the scalar block; -1: the name is neither.
+Expected<int> groupScalar(const plan::Plan &plan, const std::string &name) {
+  for (auto [ending, offset] : {std::pair<std::string, int>(".weight-decay", 0), {".lr-factor", 1}}) {
+    if (!name.ends_with(ending))
+      continue;
+    const std::string group = name.substr(0, name.size() - ending.size());
+    std::string names;
+    for (int g = 0; g < plan.groups_size() && g < kMaxGroups; ++g) {
+      if (plan.groups(g) == group)
+        return kScalarGroups + 2 * g + offset;
+      names += (names.empty() ? "" : ", ") + plan.groups(g);
+    }
+    return Error("--set " + name + ": the plan has no parameter group \"" + group + "\"", "it has " + names);
+  }
+  return -1;
 }
 
 } // namespace
@@ -141,6 +158,15 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
   if (!options.schedule.empty())
     ZEROCC_TRY(writeSchedule(options.schedule, scalars));
   for (const auto &[name, value] : options.set) {
+    ZEROCC_ASSIGN(const int ofGroup, groupScalar(plan_, name));
+    if (ofGroup >= 0) {
+      if (!(value >= 0) || !std::isfinite(value))
+        return Error("--set " + name + ": " + numberText(value) + " is not a number of at least 0");
+      if (options.values.checkpoint)
+        notes_.push_back(name + " is " + numberText(value) + ", by --set; the checkpoint has " + numberText(scalars[ofGroup]));
+      scalars[ofGroup] = value;
+      continue;
+    }
     const RunTimeValue *found = nullptr;
     for (const RunTimeValue &candidate : kRunTimeValues)
       if (name == candidate.name)
@@ -174,8 +200,8 @@ Status Trainer::writeScalars(const TrainerOptions &options) {
     if (found->scalar >= 0) {
       scalars[found->scalar] = value;
     } else {
-      for (int g = 0; g < plan_.groups_size(); ++g)
-        if (plan_.groups(g) == "decay")
+      for (int g = 0; g < plan_.groups_size() && g < defaults.group_follows_decay_size(); ++g)
+        if (defaults.group_follows_decay(g))
           scalars[kScalarGroups + 2 * g] = value;
     }
   }

@@ -21,6 +21,9 @@ const std::vector<Recorded> &optimizers() {
       {"nesterov", {"--optimizer", "momentum", "--nesterov", "--lr", "0.05", "--momentum", "0.8"}},
       {"lion", {"--optimizer", "lion", "--lr", "5e-4"}},
       {"rmsprop", {"--optimizer", "rmsprop", "--lr", "2e-3", "--beta2", "0.98", "--eps", "1e-6"}},
+      {"groups",
+       {"--optimizer", "adamw", "--lr", "2e-3", "--group", "first=fc1.*:lr-factor=0.1,weight-decay=0.3", "--group",
+        "last=out.*:lr-factor=2"}},
       {"adagrad", {"--optimizer", "adagrad", "--lr", "0.02", "--eps", "1e-6"}},
   };
   return all;
@@ -130,6 +133,55 @@ TEST(OptimizerFlags, RunTimeValuesThatAreNotReadAreRefused) {
   EXPECT_NE(set.error.find("--set beta2: the plan's optimizer, sgd, does not read it"), std::string::npos)
       << set.error;
   EXPECT_EQ(train("mlp", plan, {"--steps", "1", "--set", "weight-decay=0.2"}).exitCode, 0);
+}
+
+TEST(ParameterGroups, AreShownAndChangeableAtRunTime) {
+  const std::string plan = scratch("optimizers") + "/groups.zplan", exported = plan + ".safetensors";
+  CliResult compiled = compile("mlp", plan,
+                               {"--group", "first=fc1.*:lr-factor=0.5,weight-decay=0.3", "--group", "last=out.weight",
+                                "--group", "last=out.bias", "--group", "off=fc2.*:frozen"});
+  EXPECT_NE(compiled.out.find("first: 840 parameters in 2 tensors"), std::string::npos) << compiled.out;
+  EXPECT_NE(compiled.out.find("learning rate x 0.5, weight decay 0.3"), std::string::npos) << compiled.out;
+  const std::string json = cli("zerocc", {"inspect", plan, "--json"}).out;
+  EXPECT_EQ(jsonNumber(json, "tensors", "first"), 2);
+  EXPECT_EQ(jsonNumber(json, "weight_decay", "last"), 0.1);
+  EXPECT_EQ(jsonNumber(json, "weight_decay", "last.no-decay"), 0);
+  const std::string parameters = cli("zerocc", {"inspect", plan, "--parameters"}).out;
+  EXPECT_NE(parameters.find("last.no-decay"), std::string::npos) << parameters;
+  EXPECT_NE(parameters.find("frozen"), std::string::npos) << parameters;
+
+  auto weightsWith = [&](const Flags &set) {
+    Flags flags = {"--steps", "3", "--export", exported};
+    for (const std::string &one : set)
+      flags.insert(flags.end(), {"--set", one});
+    CliResult result = train("mlp", plan, flags);
+    EXPECT_EQ(result.exitCode, 0) << result.error;
+    return readFile(exported);
+  };
+  const std::string own = weightsWith({});
+  EXPECT_TRUE(own == weightsWith({"first.lr-factor=0.5", "last.weight-decay=0.1"}));
+  EXPECT_FALSE(own == weightsWith({"first.lr-factor=1"}));
+  EXPECT_TRUE(weightsWith({"weight-decay=0.7"}) == weightsWith({"decay.weight-decay=0.7", "last.weight-decay=0.7"}))
+      << "--set weight-decay reaches groups without one of their own, and no others";
+  CliResult wrong = train("mlp", plan, {"--steps", "1", "--set", "frist.lr-factor=1"});
+  EXPECT_EQ(wrong.exitCode, 1);
+  EXPECT_NE(wrong.error.find("the plan has no parameter group \"frist\"\n  hint: it has decay, no-decay, first, last"),
+            std::string::npos)
+      << wrong.error;
+}
+
+TEST(ParameterGroups, ThatSayNothingAreRefused) {
+  EXPECT_NE(errorOf({"--group", "fc1.*:lr-factor=2"}).find("cannot be a group's name"), std::string::npos);
+  EXPECT_NE(errorOf({"--group", "decay=fc1.*"}).find("\"decay\" cannot be a group's name"), std::string::npos);
+  EXPECT_NE(errorOf({"--group", "a=fc9.*:lr-factor=2"}).find("--group a fc9.*: no parameter has such a name"),
+            std::string::npos);
+  EXPECT_NE(errorOf({"--group", "a=fc1.*:rate=2"}).find("--group a: there is no key \"rate\""), std::string::npos);
+  EXPECT_NE(errorOf({"--group", "a=fc1.*:lr-factor=-2"}).find("lr-factor \"-2\" is not a number of at least 0"),
+            std::string::npos);
+  EXPECT_NE(errorOf({"--group", "a=fc1.*", "--group", "b=fc1.*"}).find("--group b fc1.*: no parameter has such a name"),
+            std::string::npos);
+  EXPECT_NE(errorOf({"--group", "a=fc1.*:frozen", "--group", "a=fc2.*:frozen"}).find("--group a is given twice with values"),
+            std::string::npos);
 }
 
 TEST(OptimizerDefaults, AreThoseOfEachOptimizer) {
