@@ -56,6 +56,18 @@ std::string runText(const plan::Plan &plan, const DataPosition &data, const RunR
         out.value(indexName(value));
     });
   };
+  auto sources = [&](llvm::StringRef key, const std::vector<SourceDigest> &digests) {
+    out.attributeArray(key, [&] {
+      for (const SourceDigest &digest : digests)
+        out.object([&] {
+          out.attribute("input", indexName(digest.input));
+          out.attribute("source", indexName(digest.source));
+          out.attribute("files", digest.files);
+          out.attribute("bytes", digest.bytes);
+          out.attribute("xxh3_64", hex16(digest.digest)); // of what: ShardedArray::digest
+        });
+    });
+  };
   out.object([&] {
     out.attribute("schema", "zerocc.run/1");
     list("command", record.commandLine);
@@ -72,6 +84,8 @@ std::string runText(const plan::Plan &plan, const DataPosition &data, const RunR
       out.attribute("seed", std::to_string(data.seed));
       out.attribute("shuffle", data.shuffle);
       list("inputs", record.dataLines);
+      sources("sources", record.digests);
+      sources("eval_sources", record.evalDigests);
     });
     out.attribute("resumed_from", indexName(record.resumedFrom));
     out.attributeObject("binary", [&] {

@@ -25,6 +25,7 @@ struct RunRecord {
   std::string planFile;
   std::string resumedFrom;
   std::vector<std::string> dataLines;
+  std::vector<SourceDigest> digests, evalDigests; // of --data and --eval-data
 };
 
 /// The checkpoints of a run: every K steps, at the end, and when SIGTERM or SIGUSR1 asks it to stop. While it lives,

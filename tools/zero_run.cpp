@@ -320,7 +320,8 @@ Status train(RunFlags flags, int &exitCode) {
   position.fingerprint = hex16(data.fingerprint());
   if (checkpoint)
     describeResume(*checkpoint, plan, position, *trainer);
-  RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", data.describe()};
+  RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", data.describe(),
+                   data.digests(), evalData ? evalData->digests() : std::vector<SourceDigest>()};
   ZEROCC_ASSIGN(auto saves, RunSaves::create(plan, *trainer, flags.saves, position, record));
   int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranks();
   std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
@@ -435,7 +436,10 @@ void addOptions(CLI::App &app, RunFlags &flags) {
                  "PARAMETER=TENSOR: where the plan and the files of --weights name it otherwise (repeatable)");
   app.add_option("--init", flags.init, "initial weights without a file: normal:STD");
   app.add_option("--data", flags.data,
-                 "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c, Megatron), FILE.npy, FILE.npz, NAME=SOURCE (repeatable)");
+                 "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c, Megatron), FILE.npy, FILE.npz, NAME=SOURCE "
+                 "(repeatable); FILE may be a pattern: 'shards/*.bin' is one stream of all, sorted by name; [A:B] or "
+                 "[A%:B%] behind it keeps a part; 'mix:0.7*a.bin,0.3*b_*.bin' mixes sources sample by sample in exactly "
+                 "these proportions");
   app.add_option("--steps", flags.steps,
                  "steps to train (absolute); of an inference plan: rounds of one micro-batch a rank (all samples once)")
       ->check(CLI::NonNegativeNumber);

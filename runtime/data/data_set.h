@@ -3,6 +3,8 @@
 #include "compiler/support/dtype.h"
 #include "compiler/support/expected.h"
 #include "runtime/data/array.h"
+#include "runtime/data/mixture.h"
+#include "runtime/data/shards.h"
 
 #include <string>
 #include <vector>
@@ -38,7 +40,14 @@ struct Batch {
 
 struct DataOptions {
   bool shuffle = false; // a new order in every epoch; else in the order of the files
-  uint64_t seed = 0; // of the order, and of inputs of role `random`
+  uint64_t seed = 0; // of the order, of a mixture's phases, and of inputs of role `random`
+};
+
+/// What was read, for run.json.
+struct SourceDigest {
+  std::string input, source; // source: as given
+  int64_t files = 0, bytes = 0;
+  uint64_t digest = 0; // ShardedArray::digest
 };
 
 /// The data of all inputs of a plan. One object serves all ranks of a process; `fill` may be called from
@@ -46,7 +55,7 @@ struct DataOptions {
 ///
 /// A stream of T tokens holds (T - shift) / L samples of L tokens: sample i is tokens [i L, i L + L), its
 /// labels are [i L + shift, i L + shift + L). An array of L + shift columns is such samples one by one. A run
-/// longer than the data begins again: that is a new epoch.
+/// longer than the data begins again: that is a new epoch. In a mixture each source has epochs of its own.
 class DataSet {
 public:
   static Expected<DataSet> open(const std::vector<std::string> &sources, const std::vector<InputSpec> &inputs,
@@ -56,34 +65,44 @@ public:
   /// Allocates nothing but for an error, which names source, position and value.
   Status fill(const Batch &batch, int input, void *target) const;
 
-  int64_t samples() const { return samples_; } // of one epoch; 0 when every input is generated
-  int64_t epoch(int64_t step) const;           // of the first sample of a step
+  /// Of one epoch; 0 when every input is generated, and for mixtures, which have no end.
+  int64_t samples() const;
   /// One line an input: what it gets, from where, how much.
   std::vector<std::string> describe() const;
-  /// Equal for equal data, whatever the files are called: sizes, and bytes from the start and the end.
+  std::vector<SourceDigest> digests() const;
+  /// Equal for equal data, order and split, whatever the files are called; of bytes what `ShardedArray::digest` takes.
   uint64_t fingerprint() const;
 
 private:
-  /// Where an input's values come from. Sample i begins at element `first + i * stride` of the array.
-  struct Binding {
-    enum class Kind : uint8_t { iota, ones, zeros, random, samples, whole } kind = Kind::zeros;
-    ArrayView array;
+  /// One source of samples. Sample i begins at element `first + i * stride` of the array.
+  struct Part {
+    std::shared_ptr<const ShardedArray> array;
     std::string source; // as given, for messages
     int64_t first = 0, stride = 0;
-    int64_t count = 0;   // elements of one sample in the input
-    int64_t samples = 0; // in the source
-    int64_t shift = 0;   // elements ahead of the input it is taken from
+    int64_t samples = 0;
     bool stream = false; // positions are told as tokens, else as sample and element
   };
+  /// Where an input's values come from.
+  struct Binding {
+    enum class Kind : uint8_t { iota, ones, zeros, random, samples, whole } kind = Kind::zeros;
+    std::vector<Part> parts; // several: a mixture
+    std::string source;      // as given, for messages
+    int64_t count = 0;       // elements of one sample in the input
+    int64_t shift = 0;       // elements ahead of the input it is taken from
+  };
   friend class Binder;
-  Status fillElements(int input, int64_t element, int64_t count, void *target) const;
-  Error rangeError(int input, int64_t element) const;
+  /// The part that a sample comes from, and its first element there.
+  std::pair<int64_t, int64_t> elementOf(const Binding &binding, int64_t sample) const;
+  Status fillElements(int input, int64_t part, int64_t element, int64_t count, void *target) const;
+  Error rangeError(int input, int64_t part, int64_t element) const;
+  std::string describePart(const Part &part) const;
 
   std::vector<InputSpec> inputs_;
   std::vector<Binding> bindings_;
   BatchShape shape_;
   DataOptions options_;
-  int64_t samples_ = 0;
+  Mixture mixture_;               // of the parts of each binding of samples
+  std::vector<int64_t> samples_;  // of each part; none: every input is generated
   std::vector<std::string> notes_;
 };
 

@@ -4,17 +4,16 @@
 
 namespace zerocc {
 
-/// The finalizer of SplitMix64: every bit of the result depends on every bit of `x`.
-static uint64_t mix(uint64_t x) {
+uint64_t mixBits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
 }
 
 Shuffle::Shuffle(uint64_t seed, uint64_t epoch, uint64_t count) : count_(count) {
-  uint64_t state = mix(seed + 0x9e3779b97f4a7c15) ^ mix(epoch + 0xd1b54a32d192ed03);
+  uint64_t state = mixBits(seed + 0x9e3779b97f4a7c15) ^ mixBits(epoch + 0xd1b54a32d192ed03);
   for (uint64_t &key : keys_)
-    key = mix(state += 0x9e3779b97f4a7c15);
+    key = mixBits(state += 0x9e3779b97f4a7c15);
   while (halfBits_ < 32 && count > uint64_t(1) << (2 * halfBits_))
     ++halfBits_;
   assert(halfBits_ < 32 && "more samples than a file can hold");
@@ -25,7 +24,7 @@ uint64_t Shuffle::operator()(uint64_t index) const {
   do {
     uint64_t left = index >> halfBits_, right = index & mask;
     for (uint64_t key : keys_) {
-      uint64_t next = left ^ (mix(right + key) & mask);
+      uint64_t next = left ^ (mixBits(right + key) & mask);
       left = right;
       right = next;
     }

@@ -4,6 +4,9 @@
 
 namespace zerocc {
 
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of `x`.
+uint64_t mixBits(uint64_t x);
+
 /// A pseudo-random order of `count` samples that needs no list of them: a Feistel network permutes the
 /// smallest 4^h >= count numbers, and a result beyond the count is permuted again until it is inside (at most
 /// 4, on average below 4 rounds trips; it ends since a permutation walks in cycles and the start lies

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 
 namespace zerocc {
@@ -19,6 +20,112 @@ static std::string_view rangeSuffix(std::string_view text) {
   bool isRange = std::count(inside.begin(), inside.end(), ':') == 1 &&
                  inside.find_first_not_of("0123456789.%:") == std::string_view::npos;
   return isRange ? text.substr(open) : std::string_view();
+}
+
+/// FILE with its kind and RANGE.
+static Expected<SourceText> parseFile(std::string_view text) {
+  SourceText source;
+  source.text = text;
+  std::string_view rest = text;
+  std::string_view range = rangeSuffix(rest);
+  source.range = range;
+  rest.remove_suffix(range.size());
+  if (rest.starts_with("text:")) {
+    source.kind = SourceText::Kind::text;
+    rest.remove_prefix(5);
+  } else if (rest.ends_with(".bin")) {
+    source.kind = SourceText::Kind::bin;
+  } else if (rest.ends_with(".npy")) {
+    source.kind = SourceText::Kind::npy;
+  } else if (rest.ends_with(".npz")) {
+    source.kind = SourceText::Kind::npz;
+  } else {
+    return Error("data source \"" + source.text + "\" is of no known kind",
+                 "text:FILE (the bytes of any file are tokens), FILE.bin, FILE.npy or FILE.npz, with NAME= before it "
+                 "to bind an input by name; patterns (shards/*.bin), mix:0.7*A.bin,0.3*B.bin, pipe:COMMAND");
+  }
+  source.path = rest;
+  if (source.path.empty())
+    return Error("data source \"" + source.text + "\" names no file");
+  return source;
+}
+
+/// A decimal number above 0 with its '*', as millionths: "0.7*" is 700000. Nothing when `text` does not begin so.
+struct WeightPrefix {
+  int64_t millionths = 0;
+  size_t length = 0;
+};
+static std::optional<WeightPrefix> weightPrefix(std::string_view text) {
+  constexpr int64_t kMost = 1000000000000;
+  int64_t value = 0, scale = 1000000;
+  bool point = false, digit = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '*')
+      return digit && value * scale <= kMost ? std::optional(WeightPrefix{value * scale, i + 1}) : std::nullopt;
+    if (c == '.' && !point) {
+      point = true;
+      continue;
+    }
+    if (c < '0' || c > '9' || value > kMost / 10 || (point && scale == 1))
+      return std::nullopt;
+    digit = true;
+    value = value * 10 + (c - '0');
+    scale /= point ? 10 : 1;
+  }
+  return std::nullopt;
+}
+
+static Expected<SourceText> parseMixture(std::string_view text) {
+  constexpr size_t kMostParts = 4096;
+  SourceText mixture;
+  mixture.kind = SourceText::Kind::mixture;
+  mixture.text = text;
+  std::string_view rest = text.substr(std::string_view("mix:").size());
+  const std::string who = "data source \"" + mixture.text + "\"";
+  const std::string hint = "write mix:0.7*A.bin,0.3*B.bin: weights above 0, with up to 6 decimals and at most 10^6";
+  int64_t divisor = 0;
+  while (true) {
+    const std::optional<WeightPrefix> weight = weightPrefix(rest);
+    if (!weight || weight->millionths == 0)
+      return Error(who + ": \"" + std::string(rest.substr(0, 40)) + "\" does not begin with a weight and '*'", hint);
+    rest.remove_prefix(weight->length);
+    size_t end = rest.find(',');
+    while (end != std::string_view::npos && !weightPrefix(rest.substr(end + 1)))
+      end = rest.find(',', end + 1);
+    const std::string_view file = rest.substr(0, end);
+    if (file.starts_with("mix:") || file.starts_with("pipe:"))
+      return Error(who + ": " + std::string(file.substr(0, file.find(':') + 1)) + " cannot be part of a mixture", hint);
+    Expected<SourceText> part = parseFile(file);
+    if (!part)
+      return part.error().in(who);
+    part->weight = weight->millionths;
+    divisor = std::gcd(divisor, part->weight);
+    mixture.parts.push_back(std::move(*part));
+    if (mixture.parts.size() > kMostParts)
+      return Error(who + ": has more than " + std::to_string(kMostParts) + " sources",
+                   "sources of one weight may be one pattern of files");
+    if (end == std::string_view::npos)
+      break;
+    rest.remove_prefix(end + 1);
+  }
+  for (SourceText &part : mixture.parts)
+    part.weight /= divisor;
+  return mixture;
+}
+
+static Expected<SourceText> parseUnnamed(std::string_view text) {
+  if (text.starts_with("mix:"))
+    return parseMixture(text);
+  if (!text.starts_with("pipe:"))
+    return parseFile(text);
+  SourceText pipe;
+  pipe.kind = SourceText::Kind::pipe;
+  pipe.text = text;
+  pipe.path = text.substr(std::string_view("pipe:").size());
+  if (pipe.path.find_first_not_of(" \t\n") == std::string::npos)
+    return Error("data source \"" + pipe.text + "\" names no command");
+  return pipe;
 }
 
 Expected<SourceText> parseSource(const std::string &text, const std::vector<std::string> &inputs) {
@@ -39,28 +146,9 @@ Expected<SourceText> parseSource(const std::string &text, const std::vector<std:
                      "\"",
                  "the inputs are: " + known);
   }
-  std::string_view range = rangeSuffix(rest);
-  source.range = range;
-  rest.remove_suffix(range.size());
-  if (rest.starts_with("text:")) {
-    source.kind = SourceText::Kind::text;
-    rest.remove_prefix(5);
-  } else if (rest.ends_with(".bin")) {
-    source.kind = SourceText::Kind::bin;
-  } else if (rest.ends_with(".npy")) {
-    source.kind = SourceText::Kind::npy;
-  } else if (rest.ends_with(".npz")) {
-    source.kind = SourceText::Kind::npz;
-  } else {
-    return Error(
-        "data source \"" + text + "\" is of no known kind",
-        "text:FILE (the bytes of any file are tokens), FILE.bin, FILE.npy or FILE.npz, with NAME= before it "
-        "to bind an input by name");
-  }
-  source.path = rest;
-  if (source.path.empty())
-    return Error("data source \"" + text + "\" names no file");
-  return source;
+  ZEROCC_ASSIGN(SourceText plain, parseUnnamed(rest));
+  plain.input = source.input;
+  return plain;
 }
 
 /// One end of a RANGE: an index, or a percentage with up to six decimals.

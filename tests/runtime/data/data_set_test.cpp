@@ -217,8 +217,6 @@ TEST(DataSet, FeedsAStreamOfTokens) {
   EXPECT_EQ(filled(*data, batch, 1, 8), (std::vector<int64_t>{25, 26, 27, 28, 29, 30, 31, 32}));
   EXPECT_EQ(filled(*data, batch, 2, 4), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(filled<float>(*data, batch, 3, 8), std::vector<float>(8, 1.0f));
-  EXPECT_EQ(data->epoch(1), 0);
-  EXPECT_EQ(data->epoch(2), 1);
   EXPECT_EQ(filled(*data, {.step = 2}, 0, 8), filled(*data, {.step = 0}, 0, 8));
 }
 
