@@ -148,32 +148,44 @@ Expected<std::unique_ptr<RunSaves>> RunSaves::create(const plan::Plan &plan, Tra
   head.data = data;
   ZEROCC_ASSIGN(saves->writer_, CheckpointWriter::create(systemFiles(), plan, trainer.group(),
                                                          {flags.folder, flags.keep}, std::move(head)));
-  const std::string folder = saves->writer_->folder(), lock = folder + "/lock";
-  saves->lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (saves->lock_ < 0)
+  Processes &processes = trainer.group().processes();
+  ZEROCC_TRY(agree(processes, processes.isFirst() ? saves->takeFolder(runText(plan, data, record)) : success()));
+  for (size_t i = 0; i < std::size(kStopSignals); ++i)
+    ::sigaction(kStopSignals[i], nullptr, &saves->before_[i]);
+  saves->isCaught_ = true;
+  catchSignals();
+  return saves;
+}
+
+Status RunSaves::takeFolder(const std::string &runText) {
+  const std::string folder = writer_->folder(), lock = folder + "/lock";
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0)
     return fileError(lock, "cannot be written", -errno);
-  if (::flock(saves->lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return Error("--save " + flags.folder + ": another run saves there now", "give each run a folder of its own");
-  ZEROCC_TRY(writeRunRecord(folder + "/run.json", runText(plan, data, record)));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return Error("--save " + flags_.folder + ": another run saves there now", "give each run a folder of its own");
+  return writeRunRecord(folder + "/run.json", runText);
+}
+
+void RunSaves::catchSignals() {
   struct sigaction action = {};
   action.sa_handler = onStopSignal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kStopSignals); ++i)
-    ::sigaction(kStopSignals[i], &action, &saves->before_[i]);
-  return saves;
+  for (int signal : kStopSignals)
+    ::sigaction(signal, &action, nullptr);
 }
 
 RunSaves::~RunSaves() {
   writer_.reset();
-  if (before_[0].sa_handler || before_[1].sa_handler)
+  if (isCaught_)
     for (size_t i = 0; i < std::size(kStopSignals); ++i)
       ::sigaction(kStopSignals[i], &before_[i], nullptr);
   if (lock_ >= 0)
     ::close(lock_);
 }
 
-bool RunSaves::stopRequested() { return stopSignal != 0; }
+const std::atomic<int> &RunSaves::stopSignal() { return ::zerocc::stopSignal; }
 
 void RunSaves::report(bool wait) {
   std::optional<CheckpointWriter::Saved> saved = writer_->outcome(wait);

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/writer.h"
 #include "runtime/training/trainer.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace zerocc {
@@ -33,7 +34,7 @@ struct RunRecord {
 /// is reported, and the run goes on; at its end it is an error.
 class RunSaves {
 public:
-  /// Nothing is done, and null returned, without a folder.
+  /// Nothing is done, and null returned, without a folder. Called by all processes; the first one has the lock and run.json.
   static Expected<std::unique_ptr<RunSaves>> create(const plan::Plan &plan, Trainer &trainer, const SaveFlags &flags,
                                                     const DataPosition &data, const RunRecord &record);
   ~RunSaves();
@@ -42,8 +43,10 @@ public:
   Status afterStep(bool isBest, const EvalRecord &eval);
   /// Saves when this step was not saved yet, and waits until it is on disk.
   Status finish();
-  /// Somebody asked the run to stop.
-  static bool stopRequested();
+  /// Somebody asked this process to stop: the signal, or 0.
+  static const std::atomic<int> &stopSignal();
+  /// SIGTERM and SIGUSR1 only set a mark from here on, also without a folder to save to.
+  static void catchSignals();
   const std::string &lastSaved() const { return lastSaved_; }
   int64_t stagingBytes() const { return writer_->stagingBytes(); }
 
@@ -60,7 +63,9 @@ private:
   int64_t savedStep_ = -1; // of the last save begun or told to have succeeded
   std::optional<Error> failure_;
   std::string lastSaved_;
+  Status takeFolder(const std::string &runText);
   int lock_ = -1;
+  bool isCaught_ = false;
   struct sigaction before_[2] = {};
 };
 

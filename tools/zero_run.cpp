@@ -7,6 +7,7 @@
 #include "runtime/training/weights_out.h"
 #include "tools/command.h"
 #include "tools/run_inference.h"
+#include "tools/run_processes.h"
 #include "tools/run_saves.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -27,7 +28,7 @@ struct RunFlags {
   std::string schedule;
   uint64_t seed = 0;
   bool shuffle = false, checkMemory = false, followLinks = false;
-  std::string comm = "threads", device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
+  std::string comm, device = "cpu", metrics, exportFile, checkAgainst, referencePrefix;
   double lossTolerance = 1e-4, tensorTolerance = 1e-4;
   int64_t weightSteps = 3, earlyStop = 0, maxSkipped = 20;
   SaveFlags saves;
@@ -39,8 +40,8 @@ struct RunFlags {
 
 Status checkScope(const RunFlags &flags) {
   std::vector<Diagnostic> findings;
-  if (flags.comm != "threads")
-    findings.push_back({"--comm " + flags.comm + " is not in this version", "use --comm threads"});
+  if (!flags.comm.empty() && flags.comm != "threads" && flags.comm != "mpi")
+    findings.push_back({"--comm " + flags.comm + " is not in this version", "use --comm threads or --comm mpi"});
   if (flags.device != "cpu")
     findings.push_back({"--device " + flags.device + " is not in this version", "use --device cpu"});
   if (flags.threads != 1)
@@ -194,8 +195,9 @@ private:
   std::optional<NamedValues> bound_;
 };
 
-RankGroupOptions groupOptions(const RunFlags &flags) {
+RankGroupOptions groupOptions(const RunFlags &flags, RunProcesses &processes) {
   RankGroupOptions options;
+  options.world = processes.world();
   options.timeoutSeconds = static_cast<int>(flags.timeout);
   options.executor.checkMemory = flags.checkMemory;
   options.onHang = [](const Error &error) { // a thread hangs: nothing can be unwound
@@ -213,7 +215,7 @@ Status checkGiven(const RunFlags &flags, std::initializer_list<const char *> oth
   return success();
 }
 
-Status infer(const RunFlags &flags, const plan::Plan &plan, int &exitCode) {
+Status infer(const RunFlags &flags, const plan::Plan &plan, int &exitCode, RunProcesses &processes) {
   ZEROCC_TRY(checkGiven(flags,
                         {"--lr-schedule", "--shuffle", "--set", "--eval-every", "--eval-data", "--eval-batches", "--export",
                          "--save", "--save-every", "--save-keep", "--keep-best", "--early-stop", "--metrics",
@@ -240,15 +242,60 @@ Status infer(const RunFlags &flags, const plan::Plan &plan, int &exitCode) {
   run.seed = flags.seed;
   run.steps = flags.steps;
   run.values = weights.values;
-  run.group = groupOptions(flags);
+  run.group = groupOptions(flags, processes);
   return runInference(plan, run);
 }
 
-Status train(RunFlags flags, int &exitCode) {
+/// What all ranks must have alike, or they would not train one model.
+RunProcesses::Facts factsOf(const RunFlags &flags, const plan::Plan &plan, const DataSet &data, const DataSet *evalData,
+                            const Checkpoint *checkpoint) {
+  auto join = [](const std::vector<std::string> &texts) {
+    std::string all;
+    for (const std::string &text : texts)
+      all += (all.empty() ? "" : " ") + text;
+    return all;
+  };
+  auto number = [](int64_t value) { return std::to_string(value); };
+  return {{"plan", planFingerprint(plan)},
+          {"data", hex16(data.fingerprint())},
+          {"--eval-data", evalData ? hex16(evalData->fingerprint()) : ""},
+          {"--set", join(flags.settings)},
+          {"--lr-schedule", flags.schedule},
+          {"--steps", number(flags.steps)},
+          {"seed", std::to_string(flags.seed)},
+          {"--shuffle", number(flags.shuffle)},
+          {"--init", flags.init},
+          {"--eval-every", number(flags.evalEvery)},
+          {"--eval-batches", number(flags.evalBatches)},
+          {"--max-skipped", number(flags.maxSkipped)},
+          {"--early-stop", number(flags.earlyStop)},
+          {"--save", flags.saves.folder.empty() ? "no" : "yes"},
+          {"--save-every", number(flags.saves.every)},
+          {"--keep-best", number(flags.saves.keepBest)},
+          {"--export", flags.exportFile},
+          {"--check-against", flags.checkAgainst.empty() ? "no" : "yes"},
+          {"--resume", checkpoint ? "step " + number(checkpoint->index().step) + " of plan " + checkpoint->index().planFingerprint : ""},
+          {"version", "zero-run 0.1.0"}};
+}
+
+/// While a run goes on: when a rank fails or does not answer, that is what the exit code says.
+struct RankFailures {
+  const RankGroup &group;
+  int &exitCode;
+  ~RankFailures() {
+    if (group.rankFailed())
+      exitCode = kRankFailed;
+  }
+};
+
+Status train(RunFlags flags, int &exitCode, RunProcesses &processes) {
   ZEROCC_TRY(checkScope(flags));
   ZEROCC_ASSIGN(plan::Plan plan, loadVerified(flags));
+  ZEROCC_TRY(processes.checkPlan(plan));
+  if (isInference(plan) && processes.world())
+    return Error("--comm mpi: an inference plan runs in one process", "use --comm threads");
   if (isInference(plan))
-    return infer(flags, plan, exitCode);
+    return infer(flags, plan, exitCode, processes);
   ZEROCC_TRY(checkGiven(flags, {"--output", "--sample", "--sample-tokens", "--temperature", "--top-k"}, "trains",
                         "compile with --mode inference"));
   for (const char *needed : {"--steps", "--data"})
@@ -267,7 +314,7 @@ Status train(RunFlags flags, int &exitCode) {
   ZEROCC_ASSIGN(options.set, settings(flags));
   options.schedule = flags.schedule;
   options.totalSteps = flags.steps;
-  options.group = groupOptions(flags);
+  options.group = groupOptions(flags, processes);
 
   DataOptions dataOptions;
   dataOptions.seed = flags.seed;
@@ -294,8 +341,9 @@ Status train(RunFlags flags, int &exitCode) {
     reference.emplace(std::move(opened));
   }
   ZEROCC_TRY(checkExportTarget(plan, flags.exportFile, flags.model));
+  ZEROCC_TRY(processes.compare(factsOf(flags, plan, data, evalData ? &*evalData : nullptr, checkpoint)));
   std::optional<MetricsFile> metrics;
-  if (!flags.metrics.empty()) {
+  if (!flags.metrics.empty() && processes.isFirst()) {
     if (checkpoint) {
       ZEROCC_ASSIGN(int64_t dropped, dropRowsBehind(flags.metrics, checkpoint->index().step));
       if (dropped > 0)
@@ -323,7 +371,7 @@ Status train(RunFlags flags, int &exitCode) {
   RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", data.describe(),
                    data.digests(), evalData ? evalData->digests() : std::vector<SourceDigest>()};
   ZEROCC_ASSIGN(auto saves, RunSaves::create(plan, *trainer, flags.saves, position, record));
-  int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranks();
+  int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranksHere();
   std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
                static_cast<double>(mapped) / (1 << 20), escapeForTerminal(plan.numerics_key()).c_str());
   if (saves)
@@ -331,7 +379,14 @@ Status train(RunFlags flags, int &exitCode) {
                  escapeForTerminal(flags.saves.folder).c_str(),
                  static_cast<double>(saves->stagingBytes()) / (1 << 20));
 
+  if (MpiWorld *world = processes.world()) {
+    std::fprintf(stderr, "%d processes, one rank each; buffers for sums take %.1f MiB besides\n", world->size(),
+                 static_cast<double>(world->stagingBytes()) / (1 << 20));
+    RunSaves::catchSignals();
+  }
+
   int64_t tokens = tokensPerSample(plan);
+  const RankFailures failures{trainer->group(), exitCode};
   const int64_t firstStep = trainer->stepsDone();
   Progress progress(firstStep, flags.steps, now());
   EvalRecord eval;
@@ -393,11 +448,15 @@ Status train(RunFlags flags, int &exitCode) {
     isBest = false;
     if (evalData && flags.evalEvery > 0 && (step.step % flags.evalEvery == 0 || step.step == flags.steps))
       ZEROCC_TRY(evaluate(step.step));
-    if (saves) {
+    if (saves)
       ZEROCC_TRY(saves->afterStep(isBest, eval));
-      if (RunSaves::stopRequested() && step.step < flags.steps) {
+    if (saves || processes.world()) {
+      ZEROCC_ASSIGN(const bool isToStop, anyOf(trainer->group().processes(), RunSaves::stopSignal() != 0));
+      if (isToStop && step.step < flags.steps) {
         progress.finish();
         exitCode = kRankFailed;
+        if (!saves)
+          return Error("stopped on request after step " + std::to_string(step.step) + ", and nothing is saved", "give --save DIR");
         ZEROCC_TRY(saves->finish());
         std::fprintf(stderr, "stopped on request after step %lld; go on with --resume %s\n",
                      static_cast<long long>(step.step), escapeForTerminal(saves->lastSaved()).c_str());
@@ -412,9 +471,9 @@ Status train(RunFlags flags, int &exitCode) {
   if (saves) {
     exitCode = kRankFailed;
     ZEROCC_TRY(saves->finish());
-    exitCode = kRefused;
     std::fprintf(stderr, "saved %s\n", escapeForTerminal(saves->lastSaved()).c_str());
   }
+  exitCode = kRefused;
   if (!flags.exportFile.empty()) {
     ZEROCC_TRY(exportWeights(plan, trainer->group(), flags.model, flags.exportFile));
     std::fprintf(stderr, "wrote %s\n", escapeForTerminal(flags.exportFile).c_str());
@@ -451,10 +510,13 @@ void addOptions(CLI::App &app, RunFlags &flags) {
   app.add_option("--eval-data", flags.evalData, "data to evaluate on, as --data");
   app.add_option("--eval-batches", flags.evalBatches, "global micro-batches per evaluation")->check(CLI::PositiveNumber);
   app.add_option("--ranks", flags.ranks, "refuse a plan for another number of ranks");
-  app.add_option("--comm", flags.comm, "threads: all ranks in this process (mpi and nccl are not in this version)");
+  app.add_option("--comm", flags.comm, 
+                 "threads: all ranks in this process; mpi: one rank a process, as mpirun or srun have started them (where "
+                 "they have, the default); nccl is not in this version");
   app.add_option("--device", flags.device, "cpu (cuda is not in this version)");
   app.add_option("--threads", flags.threads, "per rank: 1");
-  app.add_option("--timeout", flags.timeout, "seconds a collective waits for a rank before it names it")
+  app.add_option("--rank-timeout,--timeout", flags.timeout,
+                 "seconds the ranks wait for one that is killed or hangs before they name it, and exit 3 (60)")
       ->check(CLI::PositiveNumber);
   app.add_option("--export", flags.exportFile, "write trained weights: FILE.onnx or FILE.safetensors");
   app.add_option("--save", flags.saves.folder,
@@ -492,6 +554,7 @@ void addOptions(CLI::App &app, RunFlags &flags) {
              "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --save-every 100\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --resume run\n"
+             "  mpirun -n 4 zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --rank-timeout 30\n"
              "  zero-run infer.zplan --model trained.onnx --data x.npy --output y.npy\n"
              "  zero-run infer.zplan --model char_gpt.onnx --resume run --sample \"Once\" --temperature 0.8 --top-k 40");
 }
@@ -520,11 +583,13 @@ int main(int argc, char **argv) {
       for (const CLI::Option *option : app.get_options())
         if (option->count() > 0)
           flags.given.push_back(option->get_name());
-      Status done = train(flags, exitCode);
-      if (done)
-        return exitCode == kStopped ? kStopped : static_cast<int>(kDone);
-      refuse(done.error());
-      return exitCode;
+      RunProcesses processes;
+      if (Status joined = processes.join({flags.comm, flags.timeout, &RunSaves::stopSignal()}); !joined)
+        return refuse(joined.error());
+      Status done = train(flags, exitCode, processes);
+      if (done && exitCode != kStopped)
+        exitCode = kDone;
+      return processes.conclude(done, exitCode);
     };
   });
   return runApp(app, *arguments, run);

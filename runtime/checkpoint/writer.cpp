@@ -71,11 +71,10 @@ Expected<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(Files &file
   std::string &folder = writer->options_.folder;
   while (folder.size() > 1 && folder.back() == '/')
     folder.pop_back();
-  ZEROCC_TRY(makeFolders(files, folder));
-  for (const std::string &name : listCheckpoints(files, folder))
-    writer->number_ = std::max(writer->number_, checkpointNumber(name));
-  if (auto best = readSmallFile(files, folder + "/" + kBestName, 4096))
-    writer->best_ = best->substr(0, best->find('\n'));
+  ZEROCC_ASSIGN(writer->processes_, group.processes().another());
+  Processes &processes = *writer->processes_;
+  ZEROCC_TRY(agree(processes, processes.isFirst() ? writer->findEarlier() : success()));
+  ZEROCC_TRY(processes.broadcast(0, &writer->number_, sizeof writer->number_));
 
   std::map<std::string, CheckpointTensor> tensors;
   for (LogicalTensor &tensor : logicalTensors(plan))
@@ -93,6 +92,17 @@ Expected<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(Files &file
   writer->index_ = std::move(head);
   writer->thread_ = std::thread([w = writer.get()] { w->work(); });
   return writer;
+}
+
+/// What earlier runs have left in the folder, which is made.
+Status CheckpointWriter::findEarlier() {
+  const std::string &folder = options_.folder;
+  ZEROCC_TRY(makeFolders(files_, folder));
+  for (const std::string &name : listCheckpoints(files_, folder))
+    number_ = std::max(number_, checkpointNumber(name));
+  if (auto best = readSmallFile(files_, folder + "/" + kBestName, 4096))
+    best_ = best->substr(0, best->find('\n'));
+  return success();
 }
 
 /// A rank's file: larger elements first, as the format advises, then by name. A piece that is all of a tensor goes by
@@ -140,9 +150,11 @@ void CheckpointWriter::layOut(int rank, CheckpointIndex &index) {
   const uint64_t headBytes = head.size();
   const int64_t dataAt = static_cast<int64_t>(8 + headBytes);
   image.size = dataAt + at;
-  image.bytes.reset(new unsigned char[static_cast<size_t>(image.size)]());
-  std::memcpy(image.bytes.get(), &headBytes, 8);
-  std::memcpy(image.bytes.get() + 8, head.data(), head.size());
+  if (group_.isHere(rank)) {
+    image.bytes.reset(new unsigned char[static_cast<size_t>(image.size)]());
+    std::memcpy(image.bytes.get(), &headBytes, 8);
+    std::memcpy(image.bytes.get() + 8, head.data(), head.size());
+  }
   for (size_t i = 0; i < pieces.size(); ++i) {
     image.copies[i].at += dataAt;
     if (pieces[i].begin == pieces[i].end)
@@ -215,7 +227,7 @@ void CheckpointWriter::work() {
     if (!busy_)
       return;
     lock.unlock();
-    Status status = write(), cleanup = status ? prune() : success();
+    Status status = write(), cleanup = status && processes_->isFirst() ? prune() : success();
     lock.lock();
     outcome_ = Saved{options_.folder + "/" + name_, std::move(status), std::move(cleanup)};
     busy_ = false;
@@ -243,43 +255,73 @@ Status CheckpointWriter::writeFile(const std::string &path, const void *bytes, i
   return status;
 }
 
+/// Every step of it is one of all processes, so that they know alike whether the checkpoint is there.
 Status CheckpointWriter::write() {
   char number[32];
   std::snprintf(number, sizeof number, "%06lld", static_cast<long long>(++number_));
   name_ = std::string(number) + "-step-" + std::to_string(index_.step);
   const std::string path = options_.folder + "/" + name_, beside = path + kPartial;
+  const bool isFirst = processes_->isFirst();
   auto fill = [&]() -> Status {
-    ZEROCC_TRY(removeFolder(beside));
-    if (int result = files_.makeFolder(beside); result < 0)
-      return fileError(beside, "cannot be made", result);
-    for (size_t rank = 0; rank < images_.size(); ++rank) {
-      CheckpointFile &file = index_.files[rank];
-      file.checksums.clear();
-      ZEROCC_TRY(writeFile(beside + "/" + file.name, images_[rank].bytes.get(), images_[rank].size, &file.checksums));
-    }
-    const std::string text = writeIndex(index_);
-    ZEROCC_TRY(writeFile(beside + "/" + kIndexName, text.data(), static_cast<int64_t>(text.size()), nullptr));
-    if (int result = files_.syncFolder(beside); result < 0)
-      return fileError(beside, "cannot be flushed to disk", result);
-    if (int result = files_.rename(beside, path); result < 0)
-      return fileError(path, "cannot be put into place", result);
-    if (int result = files_.syncFolder(options_.folder); result < 0)
-      return fileError(options_.folder, "cannot be flushed to disk", result);
-    return success();
+    ZEROCC_TRY(agree(*processes_, isFirst ? makeBeside(beside) : success()));
+    ZEROCC_TRY(agree(*processes_, writeFiles(beside)));
+    ZEROCC_TRY(collectChecksums());
+    return agree(*processes_, isFirst ? putIntoPlace(beside, path) : success());
   };
-  if (Status filled = fill(); !filled) {
+  Status filled = fill();
+  if (!filled && isFirst)
     (void)removeFolder(beside); // give back the space
-    return filled;
+  return filled;
+}
+
+Status CheckpointWriter::makeBeside(const std::string &beside) {
+  ZEROCC_TRY(removeFolder(beside));
+  if (int result = files_.makeFolder(beside); result < 0)
+    return fileError(beside, "cannot be made", result);
+  return success();
+}
+
+/// Those of the ranks of this process.
+Status CheckpointWriter::writeFiles(const std::string &beside) {
+  for (size_t rank = 0; rank < images_.size(); ++rank) {
+    CheckpointFile &file = index_.files[rank];
+    file.checksums.clear();
+    if (group_.isHere(static_cast<int>(rank)))
+      ZEROCC_TRY(writeFile(beside + "/" + file.name, images_[rank].bytes.get(), images_[rank].size, &file.checksums));
   }
-  if (isBest_) {
-    const std::string best = options_.folder + "/" + kBestName, text = name_ + "\n";
-    ZEROCC_TRY(writeFile(best + kPartial, text.data(), static_cast<int64_t>(text.size()), nullptr));
-    if (int result = files_.rename(best + kPartial, best); result < 0)
-      return fileError(best, "cannot be put into place", result);
-    if (int result = files_.syncFolder(options_.folder); result < 0)
-      return fileError(options_.folder, "cannot be flushed to disk", result);
-    best_ = name_;
+  return success();
+}
+
+Status CheckpointWriter::collectChecksums() {
+  if (processes_->size() == 1)
+    return success();
+  const std::vector<uint64_t> &own = index_.files[group_.firstHere()].checksums;
+  ZEROCC_ASSIGN(auto texts, gatherTexts(*processes_, std::string(reinterpret_cast<const char *>(own.data()), own.size() * 8)));
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    index_.files[rank].checksums.resize(texts[rank].size() / 8);
+    std::memcpy(index_.files[rank].checksums.data(), texts[rank].data(), texts[rank].size());
   }
+  return success();
+}
+
+Status CheckpointWriter::putIntoPlace(const std::string &beside, const std::string &path) {
+  const std::string text = writeIndex(index_);
+  ZEROCC_TRY(writeFile(beside + "/" + kIndexName, text.data(), static_cast<int64_t>(text.size()), nullptr));
+  if (int result = files_.syncFolder(beside); result < 0)
+    return fileError(beside, "cannot be flushed to disk", result);
+  if (int result = files_.rename(beside, path); result < 0)
+    return fileError(path, "cannot be put into place", result);
+  if (int result = files_.syncFolder(options_.folder); result < 0)
+    return fileError(options_.folder, "cannot be flushed to disk", result);
+  if (!isBest_)
+    return success();
+  const std::string best = options_.folder + "/" + kBestName, bestText = name_ + "\n";
+  ZEROCC_TRY(writeFile(best + kPartial, bestText.data(), static_cast<int64_t>(bestText.size()), nullptr));
+  if (int result = files_.rename(best + kPartial, best); result < 0)
+    return fileError(best, "cannot be put into place", result);
+  if (int result = files_.syncFolder(options_.folder); result < 0)
+    return fileError(options_.folder, "cannot be flushed to disk", result);
+  best_ = name_;
   return success();
 }
 

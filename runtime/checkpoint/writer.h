@@ -16,11 +16,11 @@ struct CheckpointOptions {
 
 /// Saves checkpoints of a run into a folder while it goes on. `save` copies what the ranks own into memory that was
 /// taken at the start, and returns; a thread of its own writes it: every rank's file, then the index, each synced, in a
-/// folder NAME.partial that is renamed last. Before the rename nothing of an earlier checkpoint is touched; after it
+/// folder NAME.partial that is renamed last. Where ranks are processes each writes its own file, and the first one the index. Before the rename nothing of an earlier checkpoint is touched; after it
 /// the oldest are removed.
 class CheckpointWriter {
 public:
-  /// Makes the folder. `head` is what stays the same in all indexes: fingerprints, seed, shuffle. The plan and the group
+  /// Makes the folder. Called by all processes of the group. `head` is what stays the same in all indexes: fingerprints, seed, shuffle. The plan and the group
   /// outlive the writer.
   static Expected<std::unique_ptr<CheckpointWriter>> create(Files &files, const plan::Plan &plan, RankGroup &group,
                                                             const CheckpointOptions &options, CheckpointIndex head);
@@ -55,9 +55,14 @@ private:
     int64_t size = 0;
     std::vector<Copy> copies;
   };
+  Status findEarlier();
   void layOut(int rank, CheckpointIndex &index);
   void work();
   Status write();
+  Status makeBeside(const std::string &beside);
+  Status writeFiles(const std::string &beside);
+  Status collectChecksums();
+  Status putIntoPlace(const std::string &beside, const std::string &path);
   Status writeFile(const std::string &path, const void *bytes, int64_t count, std::vector<uint64_t> *checksums);
   Status prune();
   Status removeFolder(const std::string &path);
@@ -77,6 +82,7 @@ private:
   bool busy_ = false, stop_ = false;
   std::optional<Saved> outcome_;
   std::thread thread_;
+  std::unique_ptr<Processes> processes_; // of the writing thread
 };
 
 } // namespace zerocc

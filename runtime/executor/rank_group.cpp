@@ -1,5 +1,6 @@
 #include "runtime/executor/rank_group.h"
 
+#include "runtime/executor/process_rank.h"
 #include "runtime/memory/milestone.h"
 
 #include <algorithm>
@@ -58,6 +59,7 @@ public:
   }
 
   int ranks() const override { return static_cast<int>(executors_.size()); }
+  Processes &processes() override { return *processes_; }
   Executor &executor(int rank) override { return *executors_[rank]; }
   Device &device(int rank) override { return *devices_[rank]; }
 
@@ -69,6 +71,11 @@ public:
     return forEachRank([name](Executor &executor) { return executor.runSegment(name); });
   }
 
+  bool rankFailed() const override {
+    std::lock_guard lock(mutex_);
+    return hasThrown_ || (std::any_of(errors_.begin(), errors_.end(), [](const auto &error) { return error.has_value(); }) &&
+                          std::all_of(errors_.begin(), errors_.end(), [](const auto &error) { return !error || error->follows; }));
+  }
   int64_t mappedBytes() const override {
     int64_t bytes = 0;
     for (const auto &device : devices_)
@@ -129,6 +136,8 @@ private:
     try {
       return (*work_)(rank);
     } catch (const std::exception &exception) { // of libraries; std::bad_alloc
+      std::lock_guard lock(mutex_);
+      hasThrown_ = true;
       return Error("rank " + std::to_string(rank) + ": " + exception.what());
     }
   }
@@ -193,12 +202,14 @@ private:
   };
   const plan::Plan &plan_;
   RankGroupOptions options_;
+  std::unique_ptr<Processes> processes_ = oneProcess();
   // Destroyed from the last to the first: executors wait for work that uses communicators and devices.
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> handles_;
   std::vector<RankCommunicators> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  mutable std::mutex mutex_; // guards errors_
+  mutable std::mutex mutex_; // guards errors_ and hasThrown_
+  bool hasThrown_ = false;
   std::vector<std::optional<Failure>> errors_;
   const std::function<Status(int)> *work_ = nullptr;
   bool stop_ = false;
@@ -211,6 +222,8 @@ private:
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(const plan::Plan &plan,
                                                        const RankGroupOptions &options) {
+  if (options.world)
+    return makeProcessRank(plan, options);
   auto group = std::make_unique<ThreadRankGroup>(plan, options);
   ZEROCC_TRY(group->prepare());
   return std::unique_ptr<RankGroup>(std::move(group));

@@ -41,7 +41,7 @@ Expected<std::unique_ptr<Inference>> Inference::create(const plan::Plan &plan, c
       made->offsets_.push_back(storage.offset());
   ZEROCC_ASSIGN(made->group_, RankGroup::create(plan, options));
   ZEROCC_TRY(made->group_->forEachRank([&](Executor &executor) { return loadValues(plan, executor, values); }));
-  if (made->group_->executor(0).hasSegment("init"))
+  if (made->group_->here().hasSegment("init"))
     ZEROCC_TRY(made->group_->runSegment("init"));
   return made;
 }

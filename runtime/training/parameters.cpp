@@ -220,13 +220,13 @@ std::vector<float> readBuffer(const plan::Plan &plan, RankGroup &group, const st
   for (const plan::Storage &storage : plan.storages())
     if (storage.name() == name) {
       const auto *values =
-          reinterpret_cast<const float *>(group.executor(0).address(storage.region(), storage.offset()));
+          reinterpret_cast<const float *>(group.here().address(storage.region(), storage.offset()));
       return std::vector<float>(values, values + storage.elements());
     }
   return {};
 }
 
-std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int index, Tensor which) {
+Expected<std::vector<float>> readTensor(const plan::Plan &plan, RankGroup &group, int index, Tensor which) {
   const plan::Parameter &parameter = plan.parameters(index);
   const plan::Bucket &bucket = plan.buckets(static_cast<int>(parameter.bucket()));
   const plan::Storage *storage =
@@ -245,10 +245,12 @@ std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int inde
     int64_t from = std::max(begin, own.begin), to = std::min(end, own.end);
     if (from >= to)
       continue;
-    Executor &executor = group.executor(r);
-    auto *bytes = reinterpret_cast<const float *>(executor.address(storage->region(), storage->offset()));
-    int64_t first = storage->sharded() ? own.begin : 0;
-    std::copy(bytes + (from - first), bytes + (to - first), out.begin() + (from - begin));
+    if (group.isHere(r)) {
+      auto *bytes = reinterpret_cast<const float *>(group.executor(r).address(storage->region(), storage->offset()));
+      int64_t first = storage->sharded() ? own.begin : 0;
+      std::copy(bytes + (from - first), bytes + (to - first), out.begin() + (from - begin));
+    }
+    ZEROCC_TRY(group.processes().broadcast(group.ranksHere() < group.ranks() ? r : 0, &out[from - begin], (to - from) * 4));
   }
   return out;
 }

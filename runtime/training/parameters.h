@@ -38,8 +38,9 @@ Status loadValues(const plan::Plan &plan, Executor &executor, const InitialValue
 std::vector<float> readBuffer(const plan::Plan &plan, RankGroup &group, const std::string &name);
 
 
-/// A parameter or its summed gradient (row-major, f32), put together from the owners' parts. Between segments only.
+/// A parameter or its summed gradient (row-major, f32), put together from the owners' parts. Between segments only,
+/// and by all processes alike.
 enum class Tensor { parameter, gradient };
-std::vector<float> readTensor(const plan::Plan &plan, RankGroup &group, int parameter, Tensor which);
+Expected<std::vector<float>> readTensor(const plan::Plan &plan, RankGroup &group, int parameter, Tensor which);
 
 } // namespace zerocc

@@ -42,7 +42,7 @@ Status ReferenceCheck::compareTensors(const plan::Plan &plan, RankGroup &group, 
       unrecorded_.push_back(std::string(gradients ? "gradient" : "weight") + " of \"" + parameter.name() + "\"");
       continue;
     }
-    std::vector<float> ours = readTensor(plan, group, p, which);
+    ZEROCC_ASSIGN(std::vector<float> ours, readTensor(plan, group, p, which));
     for (float &value : ours)
       value = static_cast<float>(value * factor);
     ZEROCC_TRY(gradients ? comparison_.compareGradient(name, 0, ours) : comparison_.compareWeight(name, 0, ours));
@@ -63,7 +63,8 @@ Status ReferenceCheck::compareBuffers(const plan::Plan &plan, RankGroup &group) 
 
 Status ReferenceCheck::compareGradients(const plan::Plan &plan, Trainer &trainer) {
   gradientsCompared_ = true;
-  double count = trainer.lossPair().second;
+  ZEROCC_ASSIGN(auto pair, trainer.lossPair());
+  double count = pair.second;
   double factor = count > 0 ? plan.facts().static_count() / count / trainer.lossScale() : 0;
   return compareTensors(plan, trainer.group(), Tensor::gradient, factor);
 }

@@ -109,10 +109,12 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(const plan::Plan &plan, const
   }
   if (options.values.named)
     trainer->step_ = options.values.named->updates;
-  ZEROCC_TRY(trainer->group_->forEachRank(
-      [&](Executor &executor) { return loadValues(plan, executor, options.values); }));
-  ZEROCC_TRY(trainer->writeScalars(options));
-  if (trainer->group_->executor(0).hasSegment("init"))
+  ZEROCC_TRY(agree(trainer->group_->processes(), [&]() -> Status {
+    ZEROCC_TRY(trainer->group_->forEachRank(
+        [&](Executor &executor) { return loadValues(plan, executor, options.values); }));
+    return trainer->writeScalars(options);
+  }()));
+  if (trainer->group_->here().hasSegment("init"))
     ZEROCC_TRY(trainer->group_->runSegment("init"));
   return trainer;
 }
@@ -249,14 +251,14 @@ Expected<StepReport> Trainer::step(const DataSet &data, const std::function<Stat
   report.lossScale = scalars[kScalarLossScale];
   report.milliseconds = seconds * 1e3;
   report.samplesPerSecond = static_cast<double>(microSteps * group_->ranks() * plan_.micro_batch()) / seconds;
-  int64_t wire = group_->executor(0).traffic().total();
+  int64_t wire = group_->here().traffic().total();
   report.wireBytes = wire - wireBefore_;
   wireBefore_ = wire;
   return report;
 }
 
 void Trainer::readScalars(double *scalars) {
-  const Status read = group_->executor(0).readStorage("scalars", scalars, kScalars * sizeof(double));
+  const Status read = group_->here().readStorage("scalars", scalars, kScalars * sizeof(double));
   assert(read && "every training plan has the scalar block: the verifier looks for it");
   (void)read;
 }
@@ -285,15 +287,18 @@ std::string Trainer::skipCause() {
   return "a gradient of " + step;
 }
 
-std::pair<double, double> Trainer::lossPair() {
-  double sum = 0, count = 0;
+Expected<std::pair<double, double>> Trainer::lossPair() {
+  std::vector<double> pairs(2 * group_->ranks());
+  for (int r = group_->firstHere(); r < group_->firstHere() + group_->ranksHere(); ++r)
+    std::memcpy(&pairs[2 * r], group_->executor(r).storage("loss")->data, 2 * sizeof(double));
+  if (group_->processes().size() > 1)
+    ZEROCC_TRY(group_->processes().allGather(&pairs[2 * group_->firstHere()], 2 * sizeof(double), pairs.data()));
+  std::pair<double, double> sum{0, 0};
   for (int r = 0; r < group_->ranks(); ++r) {
-    auto view = group_->executor(r).storage("loss");
-    auto *pair = static_cast<const double *>(view->data);
-    sum += pair[0];
-    count += pair[1];
+    sum.first += pairs[2 * r];
+    sum.second += pairs[2 * r + 1];
   }
-  return {sum, count};
+  return sum;
 }
 
 Expected<double> Trainer::evaluate(const DataSet &data, int64_t batches) {
@@ -305,11 +310,11 @@ Expected<double> Trainer::evaluate(const DataSet &data, int64_t batches) {
       return executor.runSegment("eval");
     };
     ZEROCC_TRY(group_->forEachRank(std::ref(one)));
-    auto [s, c] = lossPair();
-    sum += s;
-    count += c;
+    ZEROCC_ASSIGN(auto pair, lossPair());
+    sum += pair.first;
+    count += pair.second;
   }
-  wireBefore_ = group_->executor(0).traffic().total();
+  wireBefore_ = group_->here().traffic().total();
   return count > 0 ? sum / count : 0;
 }
 

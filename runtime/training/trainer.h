@@ -28,7 +28,7 @@ struct TrainerOptions {
   RankGroupOptions group;
 };
 
-/// Runs a plan's training on all ranks of this process. With a checkpoint among the values it goes on from there: at its
+/// Runs a plan's training on the ranks of this process, beside the other processes if there are any. With a checkpoint among the values it goes on from there: at its
 /// step, its position in the data, with its run-time values where `set` and `schedule` say nothing else.
 class Trainer {
 public:
@@ -42,7 +42,7 @@ public:
 
   RankGroup &group() { return *group_; }
   /// Sum of losses and count of labels over all ranks of the micro-steps since the last update.
-  std::pair<double, double> lossPair();
+  Expected<std::pair<double, double>> lossPair();
   /// What the backward of the next step is scaled by; 1 without loss scaling.
   double lossScale();
   /// What was first not to be finite in the row of skipped steps that has just gone on: step, parameter, element.

@@ -69,8 +69,27 @@ Status checkExportTarget(const plan::Plan &plan, const std::string &target, cons
   return homes ? success() : Status(homes.error().in("--export " + target));
 }
 
-Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string &modelFile,
-                     const std::string &target) {
+namespace {
+
+// Of several processes the first writes, and leads: it tells the others which tensor is to be put together next.
+constexpr int64_t kNoMoreTensors = -1;
+
+Expected<std::vector<float>> readLeading(const plan::Plan &plan, RankGroup &group, int64_t parameter) {
+  ZEROCC_TRY(group.processes().broadcast(0, &parameter, sizeof parameter));
+  return readTensor(plan, group, static_cast<int>(parameter), Tensor::parameter);
+}
+
+Status follow(const plan::Plan &plan, RankGroup &group) {
+  while (true) {
+    int64_t parameter = kNoMoreTensors;
+    ZEROCC_TRY(group.processes().broadcast(0, &parameter, sizeof parameter));
+    if (parameter == kNoMoreTensors)
+      return success();
+    ZEROCC_TRY(readTensor(plan, group, static_cast<int>(parameter), Tensor::parameter));
+  }
+}
+
+Status writeWeights(const plan::Plan &plan, RankGroup &group, const std::string &modelFile, const std::string &target) {
   std::vector<float> values; // of the tensor being written
   auto bytesOf = [&] {
     return Bytes(reinterpret_cast<const unsigned char *>(values.data()), values.size() * sizeof(float));
@@ -93,7 +112,7 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
                                 values = readBuffer(plan, group, name);
                                 return bytesOf();
                               }
-                              values = readTensor(plan, group, byName.at(name), Tensor::parameter);
+                              ZEROCC_ASSIGN(values, readLeading(plan, group, byName.at(name)));
                               return bytesOf();
                             });
   }
@@ -126,11 +145,26 @@ Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string
     }
     Home home = homes.at(name);
     const plan::Parameter &parameter = plan.parameters(home.parameter);
-    values = readTensor(plan, group, home.parameter, Tensor::parameter);
+    ZEROCC_ASSIGN(values, readLeading(plan, group, home.parameter));
     if (home.transposed)
       values = transposed(values, parameter.dims(0), parameter.dims(1));
     return bytesFor(name);
   });
+}
+
+} // namespace
+
+Status exportWeights(const plan::Plan &plan, RankGroup &group, const std::string &modelFile, const std::string &target) {
+  Processes &processes = group.processes();
+  Status status = success();
+  if (processes.isFirst()) {
+    status = writeWeights(plan, group, modelFile, target);
+    int64_t end = kNoMoreTensors;
+    ZEROCC_TRY(processes.broadcast(0, &end, sizeof end));
+  } else {
+    status = follow(plan, group);
+  }
+  return agree(processes, status);
 }
 
 } // namespace zerocc

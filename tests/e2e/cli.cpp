@@ -52,11 +52,13 @@ void writeFile(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+std::string binary(const std::string &program) { return std::string(ZEROCC_BIN_DIR) + "/" + program; }
+
 static CliResult runProgram(const std::string &program, const std::vector<std::string> &arguments, int millis,
                             int signal) {
   static int serial = 0;
   std::string stem = scratch("output") + "/" + std::to_string(serial++);
-  std::string path = std::string(ZEROCC_BIN_DIR) + "/" + program;
+  std::string path = program.find('/') == std::string::npos ? binary(program) : program;
   std::vector<char *> argv;
   argv.push_back(path.data());
   for (const std::string &argument : arguments)

@@ -10,12 +10,14 @@ struct CliResult {
   std::string out, error;
 };
 
-/// Runs build/…/bin/PROGRAM with arguments, without a shell; standard input is empty.
+/// Runs build/…/bin/PROGRAM, or a program by its path, with arguments, without a shell; standard input is empty.
 CliResult cli(const std::string &program, const std::vector<std::string> &arguments);
 
 /// The same, and sends it a signal after that long, unless it has ended by then. Killed by signal S: exit code 128 + S.
 CliResult cliWithSignal(const std::string &program, const std::vector<std::string> &arguments, int millis, int signal);
 
+/// build/…/bin/PROGRAM
+std::string binary(const std::string &program);
 std::string modelPath(const std::string &name); // models/NAME.onnx
 std::string source(const std::string &relative);
 /// A folder of its own under the system's temporary folder, removed at the end of the process.

@@ -49,8 +49,9 @@ protected:
       EXPECT_TRUE(trainer.step(*data));
     std::vector<float> weights;
     for (int p = 0; p < plan.parameters_size(); ++p) {
-      std::vector<float> values = readTensor(plan, trainer.group(), p, Tensor::parameter);
-      weights.insert(weights.end(), values.begin(), values.end());
+      auto values = readTensor(plan, trainer.group(), p, Tensor::parameter);
+      EXPECT_TRUE(values);
+      weights.insert(weights.end(), values->begin(), values->end());
     }
     return weights;
   }

@@ -102,7 +102,7 @@ TEST_P(Steady, AllocatesNothingWhileASaveIsInProgressAndSavesWhatWasThen) {
   auto writer = CheckpointWriter::create(files, prepared->plan, prepared->trainer->group(), {"saves", 3}, {});
   ASSERT_TRUE(writer) << writer.error().text();
   ASSERT_TRUE(prepared->trainer->step(*prepared->data));
-  const std::vector<float> then = readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter);
+  const std::vector<float> then = *readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter);
   files.hold();
   ASSERT_TRUE((*writer)->save(1, prepared->trainer->samplesTaken()));
   files.awaitWriter();
@@ -126,7 +126,7 @@ TEST_P(Steady, AllocatesNothingWhileASaveIsInProgressAndSavesWhatWasThen) {
   Checkpoint::Cursor cursor;
   ASSERT_TRUE((*checkpoint)->read(cursor, *tensor, 0, static_cast<int64_t>(values.size()), DType::f32, values.data()));
   EXPECT_EQ(values, then);
-  EXPECT_NE(values, readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter));
+  EXPECT_NE(values, *readTensor(prepared->plan, prepared->trainer->group(), 0, Tensor::parameter));
 }
 
 TEST_P(Steady, DelayedStreamsChangeNoBit) {
@@ -144,7 +144,7 @@ TEST_P(Steady, DelayedStreamsChangeNoBit) {
       losses[delayed].push_back(step->loss);
     }
     for (int p = 0; p < prepared->plan.parameters_size(); ++p) {
-      std::vector<float> values = readTensor(prepared->plan, prepared->trainer->group(), p, Tensor::parameter);
+      std::vector<float> values = *readTensor(prepared->plan, prepared->trainer->group(), p, Tensor::parameter);
       weights[delayed].insert(weights[delayed].end(), values.begin(), values.end());
     }
   }
