@@ -81,6 +81,8 @@ Status writeOutputs(const plan::Plan &plan, const InferenceRun &run) {
   ZEROCC_ASSIGN(auto wanted, targets(run.flags.outputs, outputs));
   DataOptions options;
   options.seed = run.seed;
+  options.window = batchShape(plan).ranks;
+  options.pipe.timeoutSeconds = run.pipeSeconds;
   ZEROCC_ASSIGN(DataSet data, DataSet::open(run.data, inputSpecs(plan), inferenceShape(plan), options));
   for (const std::string &line : data.describe())
     say(line);
@@ -94,7 +96,7 @@ Status writeOutputs(const plan::Plan &plan, const InferenceRun &run) {
                        std::to_string(data.samples()),
                    "leave --steps out: all samples are taken once");
   } else if (samples == 0) {
-    return Error("no input has data of its own, so that nothing says how many samples there are",
+    return Error("nothing says how many samples there are: no input has data of a length of its own",
                  "give --steps N: rounds of one micro-batch of " + std::to_string(microBatch) + " on each rank");
   }
   const int64_t microBatches = (samples + microBatch - 1) / microBatch;

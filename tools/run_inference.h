@@ -15,6 +15,7 @@ struct InferenceRun {
   InferenceFlags flags;
   std::vector<std::string> data; // --data
   uint64_t seed = 0;
+  int pipeSeconds = 30; // a frame of a pipe: may take
   int64_t steps = 0; // --steps: rounds of one micro-batch a rank; 0: all samples once
   InitialValues values;
   RankGroupOptions group;

@@ -56,9 +56,9 @@ std::string runText(const plan::Plan &plan, const DataPosition &data, const RunR
         out.value(indexName(value));
     });
   };
-  auto sources = [&](llvm::StringRef key, const std::vector<SourceDigest> &digests) {
+  auto sources = [&](llvm::StringRef key, const DataSet &data) {
     out.attributeArray(key, [&] {
-      for (const SourceDigest &digest : digests)
+      for (const SourceDigest &digest : data.digests())
         out.object([&] {
           out.attribute("input", indexName(digest.input));
           out.attribute("source", indexName(digest.source));
@@ -83,9 +83,10 @@ std::string runText(const plan::Plan &plan, const DataPosition &data, const RunR
       out.attribute("fingerprint", data.fingerprint);
       out.attribute("seed", std::to_string(data.seed));
       out.attribute("shuffle", data.shuffle);
-      list("inputs", record.dataLines);
-      sources("sources", record.digests);
-      sources("eval_sources", record.evalDigests);
+      list("inputs", record.data->describe());
+      sources("sources", *record.data);
+      if (record.evalData)
+        sources("eval_sources", *record.evalData);
     });
     out.attribute("resumed_from", indexName(record.resumedFrom));
     out.attributeObject("binary", [&] {
@@ -135,7 +136,7 @@ Expected<std::unique_ptr<RunSaves>> RunSaves::create(const plan::Plan &plan, Tra
                                                      const DataPosition &data, const RunRecord &record) {
   if (flags.folder.empty())
     return std::unique_ptr<RunSaves>();
-  std::unique_ptr<RunSaves> saves(new RunSaves(trainer, flags));
+  std::unique_ptr<RunSaves> saves(new RunSaves(trainer, flags, *record.data));
   CheckpointIndex head;
   head.modelFile = plan.provenance().model_file();
   head.modelFingerprint = plan.provenance().model_fingerprint();
@@ -207,7 +208,8 @@ void RunSaves::report(bool wait) {
 Status RunSaves::save(bool isBest) {
   report(true); // of the one before
   savedStep_ = trainer_.stepsDone();
-  return writer_->save(trainer_.stepsDone(), trainer_.samplesTaken(), isBest, eval_);
+  ZEROCC_ASSIGN(std::string token, data_.resumeToken(trainer_.samplesTaken()));
+  return writer_->save(trainer_.stepsDone(), trainer_.samplesTaken(), isBest, eval_, token);
 }
 
 Status RunSaves::afterStep(bool isBest, const EvalRecord &eval) {

@@ -25,8 +25,7 @@ struct RunRecord {
   std::vector<std::string> commandLine;
   std::string planFile;
   std::string resumedFrom;
-  std::vector<std::string> dataLines;
-  std::vector<SourceDigest> digests, evalDigests; // of --data and --eval-data
+  const DataSet *data = nullptr, *evalData = nullptr; // of --data and --eval-data (or null); they outlive the saves
 };
 
 /// The checkpoints of a run: every K steps, at the end, and when SIGTERM or SIGUSR1 asks it to stop. While it lives,
@@ -51,12 +50,13 @@ public:
   int64_t stagingBytes() const { return writer_->stagingBytes(); }
 
 private:
-  RunSaves(Trainer &trainer, const SaveFlags &flags) : trainer_(trainer), flags_(flags) {}
+  RunSaves(Trainer &trainer, const SaveFlags &flags, const DataSet &data) : trainer_(trainer), data_(data), flags_(flags) {}
   Status save(bool isBest);
   /// Tells of a save that has come to its end.
   void report(bool wait);
 
   Trainer &trainer_;
+  const DataSet &data_;
   SaveFlags flags_;
   std::unique_ptr<CheckpointWriter> writer_;
   EvalRecord eval_;

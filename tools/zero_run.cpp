@@ -207,6 +207,9 @@ RankGroupOptions groupOptions(const RunFlags &flags, RunProcesses &processes) {
   return options;
 }
 
+/// How long a pipe's frame may take: less than the other ranks wait for the one that has asked for it.
+int pipeSeconds(const RunFlags &flags) { return static_cast<int>(std::max<int64_t>(flags.timeout / 2, 1)); }
+
 /// Refuses flags that this kind of plan does not read.
 Status checkGiven(const RunFlags &flags, std::initializer_list<const char *> others, const char *does, const char *hint) {
   for (const char *flag : others)
@@ -241,6 +244,7 @@ Status infer(const RunFlags &flags, const plan::Plan &plan, int &exitCode, RunPr
   run.data = flags.data;
   run.seed = flags.seed;
   run.steps = flags.steps;
+  run.pipeSeconds = pipeSeconds(flags);
   run.values = weights.values;
   run.group = groupOptions(flags, processes);
   return runInference(plan, run);
@@ -319,10 +323,17 @@ Status train(RunFlags flags, int &exitCode, RunProcesses &processes) {
   DataOptions dataOptions;
   dataOptions.seed = flags.seed;
   dataOptions.shuffle = flags.shuffle;
+  dataOptions.pipe.timeoutSeconds = pipeSeconds(flags);
+  DataOptions evalOptions;
+  evalOptions.pipe = dataOptions.pipe;
+  if (checkpoint) {
+    dataOptions.pipe.samples = checkpoint->index().data.samples;
+    dataOptions.pipe.token = checkpoint->index().data.pipeToken;
+  }
   ZEROCC_ASSIGN(DataSet data, DataSet::open(flags.data, inputSpecs(plan), batchShape(plan), dataOptions));
   std::optional<DataSet> evalData;
   if (!flags.evalData.empty()) {
-    ZEROCC_ASSIGN(auto opened, DataSet::open(flags.evalData, inputSpecs(plan), batchShape(plan), {}));
+    ZEROCC_ASSIGN(auto opened, DataSet::open(flags.evalData, inputSpecs(plan), batchShape(plan), evalOptions));
     evalData.emplace(std::move(opened));
   } else if (flags.evalEvery > 0) {
     return Error("--eval-every needs data to evaluate on", "give --eval-data SOURCE");
@@ -368,8 +379,8 @@ Status train(RunFlags flags, int &exitCode, RunProcesses &processes) {
   position.fingerprint = hex16(data.fingerprint());
   if (checkpoint)
     describeResume(*checkpoint, plan, position, *trainer);
-  RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", data.describe(),
-                   data.digests(), evalData ? evalData->digests() : std::vector<SourceDigest>()};
+  RunRecord record{flags.commandLine, flags.plan, checkpoint ? checkpoint->path() : "", &data,
+                   evalData ? &*evalData : nullptr};
   ZEROCC_ASSIGN(auto saves, RunSaves::create(plan, *trainer, flags.saves, position, record));
   int64_t mapped = trainer->group().mappedBytes() / trainer->group().ranksHere();
   std::fprintf(stderr, "%d ranks, %.1f MiB each, numerics key %s\n", trainer->group().ranks(),
@@ -498,7 +509,8 @@ void addOptions(CLI::App &app, RunFlags &flags) {
                  "text:FILE (bytes as tokens), FILE.bin (nanoGPT, llm.c, Megatron), FILE.npy, FILE.npz, NAME=SOURCE "
                  "(repeatable); FILE may be a pattern: 'shards/*.bin' is one stream of all, sorted by name; [A:B] or "
                  "[A%:B%] behind it keeps a part; 'mix:0.7*a.bin,0.3*b_*.bin' mixes sources sample by sample in exactly "
-                 "these proportions");
+                 "these proportions; pipe:'COMMAND' reads frames that a command writes, one a micro-batch (their form: "
+                 "below)");
   app.add_option("--steps", flags.steps,
                  "steps to train (absolute); of an inference plan: rounds of one micro-batch a rank (all samples once)")
       ->check(CLI::NonNegativeNumber);
@@ -548,13 +560,24 @@ void addOptions(CLI::App &app, RunFlags &flags) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--check-memory", flags.checkMemory, "poison all memory that the plan says is undefined");
   app.add_flag("--follow-symlinks", flags.followLinks, "accept external data behind links");
-  app.footer("Examples:\n"
+  app.footer("Frames of --data pipe:'COMMAND', little-endian without padding, one for each global micro-batch, in order:\n"
+             "  char magic[4] = \"ZPIP\"; u32 version = 1; u32 headerBytes (all before the payload); u32 arrays; u32 tokenBytes;\n"
+             "  u32 zero; u64 number (one more than in the frame before); u64 payloadBytes;\n"
+             "  of each array: char type[2] (f2 bf f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1); u16 nameBytes; u32 rank; i64 dims[rank];\n"
+             "      u64 bytes; char name[nameBytes] (an input of the plan);\n"
+             "  char token[tokenBytes] (printable ASCII: where the command is behind this frame); payload: the arrays in order\n"
+             "The command finds in its environment ZEROCC_PIPE_RESUME (with --resume: the token of the last frame trained on,\n"
+             "behind which it goes on; without tokens it begins at the start and is skipped through), ZEROCC_PIPE_SAMPLES (taken\n"
+             "before its first frame), ZEROCC_PIPE_MICRO_BATCH, ZEROCC_PIPE_SEED. Its processes end with the run. With\n"
+             "--comm mpi every process runs the command and takes the frames of its own rank.\n\n"
+             "Examples:\n"
              "  zero-run char_gpt.zplan --model char_gpt.onnx --data text:book.txt --steps 500\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --eval-data val.bin --eval-every 100 --steps 1000 \\\n"
              "      --set lr=3e-4 --metrics run.jsonl --export trained.onnx\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --save-every 100\n"
              "  zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --resume run\n"
              "  mpirun -n 4 zero-run model.zplan --model model.onnx --data train.bin --steps 1000 --save run --rank-timeout 30\n"
+             "  zero-run model.zplan --model model.onnx --data 'mix:0.7*web_*.bin,0.3*text:books.txt[:90%]' --steps 1000 --shuffle\n"
              "  zero-run infer.zplan --model trained.onnx --data x.npy --output y.npy\n"
              "  zero-run infer.zplan --model char_gpt.onnx --resume run --sample \"Once\" --temperature 0.8 --top-k 40");
 }

@@ -2,6 +2,7 @@
 
 #include "compiler/support/json_depth.h"
 #include "runtime/data/array.h"
+#include "runtime/data/pipe_frame.h"
 
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -86,6 +87,10 @@ public:
       index.data.samples = integer(*data, "samples", 0);
       index.data.samplesPerStep = integer(*data, "samples_per_step", 0);
       index.data.fingerprint = text(*data, "fingerprint");
+      if (data->get("pipe_token"))
+        index.data.pipeToken = text(*data, "pipe_token");
+      if (!isPipeToken(index.data.pipeToken))
+        fail("\"pipe_token\" is not printable ASCII, or too long");
       if (llvm::StringRef(text(*data, "seed")).getAsInteger(10, index.data.seed))
         fail("\"seed\" is not a number");
       if (auto shuffle = data->getBoolean("shuffle"))
@@ -266,6 +271,8 @@ void writeBody(const CheckpointIndex &index, json::OStream &out) {
     out.attribute("seed", std::to_string(index.data.seed)); // 64 bits are more than a number of JSON holds
     out.attribute("shuffle", index.data.shuffle);
     out.attribute("fingerprint", index.data.fingerprint);
+    if (!index.data.pipeToken.empty())
+      out.attribute("pipe_token", index.data.pipeToken);
   });
   out.attributeObject("eval", [&] {
     char best[32] = "";

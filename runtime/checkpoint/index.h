@@ -42,6 +42,7 @@ struct DataPosition {
   uint64_t seed = 0;
   bool shuffle = false;
   std::string fingerprint; // of the data, hex
+  std::string pipeToken;   // what a pipe: has to be told to go on; empty otherwise
 };
 
 /// What the evaluations so far have shown.

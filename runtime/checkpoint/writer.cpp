@@ -183,7 +183,8 @@ int64_t CheckpointWriter::stagingBytes() const {
   return bytes;
 }
 
-Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest, const EvalRecord &eval) {
+Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest, const EvalRecord &eval,
+                              const std::string &pipeToken) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !busy_; });
@@ -199,6 +200,7 @@ Status CheckpointWriter::save(int64_t step, int64_t samples, bool isBest, const 
   ZEROCC_TRY(group_.forEachRank(std::ref(copyOut)));
   index_.step = step;
   index_.data.samples = samples;
+  index_.data.pipeToken = pipeToken;
   index_.eval = eval;
   isBest_ = isBest;
   {

@@ -34,7 +34,8 @@ public:
   };
   /// Between steps. Waits for the save in progress first, whose outcome is lost when it was not asked for. `samples`:
   /// taken so far. `isBest`: this one is kept, the best before it no longer for being so.
-  Status save(int64_t step, int64_t samples, bool isBest = false, const EvalRecord &eval = {});
+  Status save(int64_t step, int64_t samples, bool isBest = false, const EvalRecord &eval = {},
+              const std::string &pipeToken = "");
   /// Of a save that has come to its end and was not yet told; with `wait`, once the one in progress has.
   std::optional<Saved> outcome(bool wait);
 

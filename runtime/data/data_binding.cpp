@@ -39,7 +39,7 @@ public:
   Expected<DataSet> bind(const std::vector<std::string> &texts, const DataOptions &options) {
     checkInputs();
     if (findings_.empty())
-      giveSources(texts);
+      giveSources(texts, options);
     if (!findings_.empty())
       return Error(std::move(findings_));
     DataSet set;
@@ -52,6 +52,9 @@ public:
       agreeOnSamples(set.bindings_, set.samples_, weights_);
     if (!findings_.empty())
       return Error(std::move(findings_));
+    if (pipe_)
+      ZEROCC_TRY(pipe_->prepare());
+    set.pipe_ = std::move(pipe_);
     set.mixture_ = Mixture(weights_, options.seed);
     set.notes_ = std::move(notes_);
     return set;
@@ -67,7 +70,8 @@ private:
     int64_t weight = 1;
   };
   struct Given {
-    std::vector<GivenPart> parts; // none: nothing given; several: a mixture
+    std::vector<GivenPart> parts; // several: a mixture
+    int64_t field = -1;           // or: which array of a pipe's frames
     std::string source;
     bool named = false;
   };
@@ -78,7 +82,7 @@ private:
   void fail(const Error &error) {
     findings_.insert(findings_.end(), error.findings().begin(), error.findings().end());
   }
-  bool hasSource(size_t input) const { return !given_[input].parts.empty(); }
+  bool hasSource(size_t input) const { return !given_[input].parts.empty() || given_[input].field >= 0; }
 
   void checkInputs() {
     constexpr int64_t kMost = 1 << 20; // of each: the product stays far below 63 bits
@@ -101,7 +105,7 @@ private:
 
   // --- which source for which input ---
 
-  void giveSources(const std::vector<std::string> &texts) {
+  void giveSources(const std::vector<std::string> &texts, const DataOptions &options) {
     std::vector<std::string> names;
     for (const InputSpec &input : inputs_)
       names.push_back(input.name);
@@ -116,6 +120,12 @@ private:
       sources.push_back(*source);
       sourceTexts.push_back(text);
     }
+    for (size_t i = 0; i < sources.size(); ++i)
+      if (sources[i].kind == SourceText::Kind::pipe) {
+        if (Status status = givePipe(sources, sourceTexts[i], sources[i], options); !status)
+          fail(status.error());
+        return;
+      }
     // named sources, then archives, then the rest: what is said exactly leaves less to guess
     for (int round = 0; round < 3; ++round)
       for (size_t i = 0; i < sources.size(); ++i) {
@@ -134,7 +144,32 @@ private:
     if (hasSource(input)) // an archive's array beside a named source does not come here
       return Error("input " + quoted(inputs_[input].name) + " has two sources: " + given_[input].source + " and " + text,
                    "give one of them");
-    given_[input] = {std::move(parts), text, !source.input.empty()};
+    given_[input] = {std::move(parts), -1, text, !source.input.empty()};
+    return success();
+  }
+
+  Status givePipe(const std::vector<SourceText> &sources, const std::string &text, const SourceText &pipe,
+                  const DataOptions &options) {
+    if (!pipe.input.empty())
+      return Error(text + ": its frames name their inputs", "leave " + pipe.input + "= out");
+    if (sources.size() > 1)
+      return Error(text + ": a pipe is the only source", "let the command write all inputs that need data");
+    if (options.shuffle)
+      return Error("--shuffle: the order of " + text + " is that of its frames",
+                   "leave it out; the command finds the seed in ZEROCC_PIPE_SEED");
+    std::vector<std::string> names;
+    for (const InputSpec &input : inputs_)
+      names.push_back(input.name);
+    const int64_t window = options.window > 0 ? options.window : shape_.microSteps * shape_.ranks;
+    ZEROCC_ASSIGN(pipe_, PipeStream::open(pipe.path, options.pipe, shape_.microBatch, options.seed, window));
+    for (size_t i = 0; i < pipe_->arrays().size(); ++i) {
+      const PipeArray &array = pipe_->arrays()[i];
+      const size_t input = indexOf(array.name);
+      if (input == inputs_.size())
+        return Error(text + ": its frames hold " + quoted(array.name) + ", which is no input of the plan",
+                     "the inputs are: " + list(names));
+      given_[input] = {{}, static_cast<int64_t>(i), text, true};
+    }
     return success();
   }
 
@@ -357,6 +392,8 @@ private:
   Binding fromSource(size_t i, size_t from, int64_t shift) {
     const InputSpec &input = inputs_[i];
     const Given &given = given_[from];
+    if (given.field >= 0)
+      return fromFrame(i, from, shift);
     Binding binding;
     binding.kind = Binding::Kind::samples;
     binding.source = given.source;
@@ -381,6 +418,40 @@ private:
         return {};
       binding.parts.push_back(std::move(*samples));
     }
+    return binding;
+  }
+
+  /// The same for frames: an array holds the samples of a micro-batch.
+  Binding fromFrame(size_t i, size_t from, int64_t shift) {
+    const InputSpec &input = inputs_[i];
+    const Given &given = given_[from];
+    const PipeArray &array = pipe_->arrays()[given.field];
+    const std::string who = given.source + ": input " + quoted(input.name) + " (" + typeText(input) + ")";
+    const std::string there = std::string(elementTypeName(array.type)) + dimsText(array.dims);
+    if (!isConvertible(array.type, input.dtype)) {
+      fail(who + " cannot be made from " + there, isFloat(input.dtype) ? "write f4" : "write i8");
+      return {};
+    }
+    const bool isBatch = !input.dims.empty() && input.dims[0] == shape_.microBatch;
+    std::vector<int64_t> wanted = input.dims;
+    const int64_t ahead = lookAhead(from);
+    if (isBatch && wanted.size() == 2)
+      wanted[1] += ahead;
+    if (array.dims != wanted) {
+      if (from == i) // else said by the tokens input
+        fail(who + " takes " + dimsText(wanted) + " of each frame, there are " + dimsText(array.dims),
+             ahead > 0 ? "write " + std::to_string(ahead) + " more column(s) of tokens, or the labels too" : "");
+      return {};
+    }
+    Binding binding;
+    binding.kind = Binding::Kind::frame;
+    binding.source = given.source;
+    binding.shift = shift;
+    binding.field = {array.type, 0, isBatch ? shape_.microBatch : 1, 0};
+    binding.count = isBatch ? *sampleElements(input) : array.elements;
+    binding.field.stride = array.elements / std::max<int64_t>(binding.field.rows, 1);
+    for (int64_t before = 0; before < given.field; ++before)
+      binding.field.offsetBytes += pipe_->arrays()[before].bytes();
     return binding;
   }
 
@@ -502,6 +573,7 @@ private:
   const std::vector<InputSpec> &inputs_;
   BatchShape shape_;
   std::vector<Given> given_;
+  std::unique_ptr<PipeStream> pipe_;
   std::vector<int64_t> weights_ = {1};
   std::vector<Diagnostic> findings_;
   std::vector<std::string> notes_;

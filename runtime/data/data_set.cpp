@@ -67,6 +67,11 @@ Status DataSet::fill(const Batch &batch, int index, void *target) const {
   }
   case Binding::Kind::whole:
     return fillElements(index, 0, 0, binding.count, target);
+  case Binding::Kind::frame:
+    return fillFromFrame(index,
+                         (batch.step * shape_.microSteps + batch.k) * shape_.ranks + batch.rank +
+                             batch.samplesAhead / shape_.microBatch,
+                         target);
   case Binding::Kind::samples:
     break;
   }
@@ -97,10 +102,27 @@ Status DataSet::fillElements(int index, int64_t source, int64_t element, int64_t
   return bad < 0 ? success() : rangeError(index, source, element + bad);
 }
 
-Error DataSet::rangeError(int index, int64_t source, int64_t element) const {
+Status DataSet::fillFromFrame(int index, int64_t microBatch, void *target) const {
   const InputSpec &input = inputs_[index];
   const Binding &binding = bindings_[index];
-  const Part &part = binding.parts[source];
+  const Binding::Field &field = binding.field;
+  ZEROCC_ASSIGN(const unsigned char *payload, pipe_->frame(microBatch));
+  payload += field.offsetBytes;
+  for (int64_t row = 0; row < field.rows; ++row) {
+    const int64_t first = binding.shift + row * field.stride;
+    const int64_t bad = convert(field.type, payload + first * byteSize(field.type), binding.count, input.dtype,
+                                static_cast<char *>(target) + row * binding.count * byteSize(input.dtype), rangeOf(input));
+    if (bad >= 0)
+      return valueError(index,
+                        binding.source + ": micro-batch " + std::to_string(microBatch) + ", sample " + std::to_string(row) +
+                            ", element " + std::to_string(binding.shift + bad),
+                        field.type, elementAsInteger(field.type, payload, first + bad));
+  }
+  return success();
+}
+
+Error DataSet::rangeError(int index, int64_t source, int64_t element) const {
+  const Part &part = bindings_[index].parts[source];
   const ShardedArray::Place place = part.array->locate(element);
   const ArrayView &array = place.shard->array;
   const int64_t rowElements = std::max<int64_t>(part.array->rowElements(), 1);
@@ -109,17 +131,21 @@ Error DataSet::rangeError(int index, int64_t source, int64_t element) const {
                                         std::to_string(place.element % rowElements);
   if (part.array->shards().size() > 1)
     where = place.shard->path + ": " + where;
-  const int64_t integer = elementAsInteger(array.type, array.data, place.element);
+  return valueError(index, part.source + ": " + where, array.type, elementAsInteger(array.type, array.data, place.element));
+}
+
+Error DataSet::valueError(int index, const std::string &where, ElementType type, int64_t integer) const {
+  const InputSpec &input = inputs_[index];
   const std::string value =
-      array.type == ElementType::u64 ? std::to_string(static_cast<uint64_t>(integer)) : std::to_string(integer);
-  std::string message = part.source + ": " + where + " holds " + value + ", input " + quoted(input.name);
+      type == ElementType::u64 ? std::to_string(static_cast<uint64_t>(integer)) : std::to_string(integer);
+  std::string message = where + " holds " + value + ", input " + quoted(input.name);
   if (!input.hasRange)
     return Error(message + " is " + std::string(dtypeName(input.dtype)) + ", which does not hold it");
   message += " allows [" + std::to_string(input.low) + ", " + std::to_string(input.high) + ")";
   if (input.hasIgnore)
     message += " and " + std::to_string(input.ignoreIndex);
   std::string known = std::to_string(input.high);
-  if (input.role == "labels" && binding.shift == 0)
+  if (input.role == "labels" && bindings_[index].shift == 0)
     return Error(message,
                  "labels are class numbers" + (input.hasIgnore ? "; " + std::to_string(input.ignoreIndex) +
                                                                      " leaves a position out of the loss"
@@ -131,6 +157,12 @@ Error DataSet::rangeError(int index, int64_t source, int64_t element) const {
 
 // --- reports
 // -----------------------------------------------------------------------------------------------------------
+
+Expected<std::string> DataSet::resumeToken(int64_t samples) const {
+  return pipe_ ? pipe_->tokenBefore(samples / shape_.microBatch) : Expected<std::string>(std::string());
+}
+
+Status DataSet::beginAgain() const { return pipe_ ? pipe_->beginAgain() : success(); }
 
 int64_t DataSet::samples() const { return samples_.size() == 1 ? samples_[0] : 0; }
 
@@ -170,6 +202,10 @@ std::vector<std::string> DataSet::describe() const {
     case Binding::Kind::whole:
       line += binding.source + ", the same in every micro-batch";
       break;
+    case Binding::Kind::frame:
+      line += binding.source + ", " + std::string(elementTypeName(binding.field.type)) + " of each frame" +
+              (binding.shift > 0 ? ", " + std::to_string(binding.shift) + " ahead of " + inputs_[i].of : "");
+      break;
     case Binding::Kind::samples: {
       const std::string ahead =
           binding.shift > 0 ? ", " + std::to_string(binding.shift) + " ahead of " + inputs_[i].of : "";
@@ -201,6 +237,8 @@ std::vector<SourceDigest> DataSet::digests() const {
       if (seen.insert(part.array.get()).second)
         digests.push_back({inputs_[i].name, part.source, static_cast<int64_t>(part.array->shards().size()),
                            part.array->bytes(), part.array->digest()});
+  if (pipe_) // what comes out of it is not known yet: the command's text
+    digests.push_back({"", "pipe:" + pipe_->command(), 0, 0, XXH3_64bits(pipe_->command().data(), pipe_->command().size())});
   return digests;
 }
 
@@ -219,7 +257,7 @@ uint64_t DataSet::fingerprint() const {
   }
   for (int64_t weight : mixture_.weights())
     add(weight);
-  const bool isSeeded = options_.shuffle || mixture_.weights().size() > 1;
+  const bool isSeeded = options_.shuffle || mixture_.weights().size() > 1 || pipe_;
   add(options_.shuffle);
   add(isSeeded ? static_cast<int64_t>(options_.seed) : 0);
   return XXH3_64bits_digest(&state);

@@ -4,6 +4,7 @@
 #include "compiler/support/expected.h"
 #include "runtime/data/array.h"
 #include "runtime/data/mixture.h"
+#include "runtime/data/pipe_stream.h"
 #include "runtime/data/shards.h"
 
 #include <string>
@@ -41,6 +42,9 @@ struct Batch {
 struct DataOptions {
   bool shuffle = false; // a new order in every epoch; else in the order of the files
   uint64_t seed = 0; // of the order, of a mixture's phases, and of inputs of role `random`
+  PipeStart pipe;    // where a pipe: goes on
+  /// Micro-batches of which some may be asked for while others wait (pipe: keeps them); 0: those of a step.
+  int64_t window = 0;
 };
 
 /// What was read, for run.json.
@@ -69,6 +73,10 @@ public:
   int64_t samples() const;
   /// One line an input: what it gets, from where, how much.
   std::vector<std::string> describe() const;
+  /// What a pipe: has to be told to go on behind so many samples; empty for all other data.
+  Expected<std::string> resumeToken(int64_t samples) const;
+  /// A pipe: begins again with its first frame; nothing for all other data.
+  Status beginAgain() const;
   std::vector<SourceDigest> digests() const;
   /// Equal for equal data, order and split, whatever the files are called; of bytes what `ShardedArray::digest` takes.
   uint64_t fingerprint() const;
@@ -84,17 +92,25 @@ private:
   };
   /// Where an input's values come from.
   struct Binding {
-    enum class Kind : uint8_t { iota, ones, zeros, random, samples, whole } kind = Kind::zeros;
+    enum class Kind : uint8_t { iota, ones, zeros, random, samples, whole, frame } kind = Kind::zeros;
     std::vector<Part> parts; // several: a mixture
     std::string source;      // as given, for messages
     int64_t count = 0;       // elements of one sample in the input
     int64_t shift = 0;       // elements ahead of the input it is taken from
+    /// Kind frame: which elements of a frame's payload. `rows` times `count` elements, `stride` apart.
+    struct Field {
+      ElementType type = ElementType::i64;
+      int64_t offsetBytes = 0, rows = 0, stride = 0;
+    } field;
   };
   friend class Binder;
   /// The part that a sample comes from, and its first element there.
   std::pair<int64_t, int64_t> elementOf(const Binding &binding, int64_t sample) const;
   Status fillElements(int input, int64_t part, int64_t element, int64_t count, void *target) const;
+  Status fillFromFrame(int input, int64_t microBatch, void *target) const;
   Error rangeError(int input, int64_t part, int64_t element) const;
+  /// "WHERE holds VALUE, input …": what a range error says from there on.
+  Error valueError(int input, const std::string &where, ElementType type, int64_t value) const;
   std::string describePart(const Part &part) const;
 
   std::vector<InputSpec> inputs_;
@@ -103,6 +119,7 @@ private:
   DataOptions options_;
   Mixture mixture_;               // of the parts of each binding of samples
   std::vector<int64_t> samples_;  // of each part; none: every input is generated
+  std::shared_ptr<PipeStream> pipe_; // or null
   std::vector<std::string> notes_;
 };
 

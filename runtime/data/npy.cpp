@@ -224,8 +224,6 @@ constexpr size_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kZip64EndBy
 constexpr uint16_t kZip64Extra = 1;
 // Deflate packs at most 1032 to 1; a directory that says more lies.
 constexpr uint64_t kMaxDeflateRatio = 1033;
-// Stored members up to this size have their checksum verified; larger ones are read in parts, where used.
-constexpr uint64_t kCheckedStoredBytes = 16 << 20;
 
 /// Replaces the fields that stand at 0xffffffff by those of the zip64 extra field, in their fixed order.
 static bool applyZip64(Bytes extra, uint64_t *fields[], int count) {
@@ -386,7 +384,7 @@ Expected<ArrayView> NpzFile::readMember(const Member &member) const {
     return Error("its " + std::to_string(member.packed) + " bytes reach beyond the end of the file");
   Bytes packed = file.subspan(member.offset + headerBytes, member.packed);
   if (!member.deflated) {
-    if (member.size <= kCheckedStoredBytes && checksumOf(packed) != member.checksum)
+    if (member.size <= uint64_t(limits_.checkedBytes) && checksumOf(packed) != member.checksum)
       return Error("its checksum is wrong: the file is damaged");
     return parseNpy(packed, file_);
   }

@@ -16,6 +16,8 @@ Expected<ArrayView> readNpy(const std::string &path);
 struct NpzLimits {
   /// A deflated array is inflated whole, in memory: larger ones are refused.
   int64_t inflatedBytes = int64_t(8) << 30;
+  /// Stored arrays up to this size have their checksum verified; larger ones are read in parts, where used.
+  int64_t checkedBytes = int64_t(16) << 20;
 };
 
 /// NumPy's archive: a zip of .npy files, stored (read in place) or deflated, zip64 too. Opening reads the

@@ -302,6 +302,7 @@ Expected<std::pair<double, double>> Trainer::lossPair() {
 }
 
 Expected<double> Trainer::evaluate(const DataSet &data, int64_t batches) {
+  ZEROCC_TRY(data.beginAgain());
   double sum = 0, count = 0;
   int64_t microSteps = static_cast<int64_t>(plan_.micro_steps());
   for (int64_t m = 0; m < batches; ++m) {

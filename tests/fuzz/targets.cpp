@@ -13,6 +13,8 @@ const std::vector<FuzzTarget> &fuzzTargets() {
   static const std::vector<FuzzTarget> targets = {{"import", fuzzImport, mutateImport},
                                                   {"plan", fuzzPlan, mutatePlan},
                                                   {"npy", fuzzNpy, mutateBytes},
+                                                  {"npz", fuzzNpz, mutateBytes},
+                                                  {"pipe", fuzzPipe, mutateBytes},
                                                   {"megatron", fuzzMegatron, mutateBytes},
                                                   {"safetensors", fuzzSafetensors, mutateSafetensors},
                                                   {"checkpoint", fuzzCheckpoint, mutateCheckpoint},
